@@ -1,0 +1,574 @@
+//! The client: one per process and engine. It makes locks, renews their leases and tells what happens.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use crate::claim::{Claim, Holder, OwnerId, WHOLE};
+use crate::client::acquire::{Wakes, Want};
+use crate::client::clock::{Clock, SystemClock};
+use crate::client::events::{Events, Sink};
+use crate::client::keeper::Keeper;
+use crate::client::queue::{Line, Terms};
+use crate::engine::{Engine, Guarantees, Hint, Hints, View, Watching};
+use crate::error::{Error, Loss, Result};
+use crate::lock::{Election, Latch, Multi, Mutex as LockMutex, RwLock, Semaphore};
+use crate::name::{Family, Name};
+
+pub(crate) mod acquire;
+pub mod clock;
+pub mod events;
+pub(crate) mod hold;
+pub(crate) mod keeper;
+pub(crate) mod queue;
+
+/// The lease of a lock that does not say.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// The shortest lease.
+pub const SHORTEST_LEASE: Duration = Duration::from_millis(10);
+/// The longest lease. A longer hold needs no longer lease: leases renew themselves.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How a client behaves. The defaults suit nearly everybody.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) lease: Duration,
+    pub(crate) label: String,
+    pub(crate) call_limit: Duration,
+    pub(crate) hand_over: Option<Duration>,
+    pub(crate) hand_over_tokens: u32,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            lease: DEFAULT_LEASE,
+            label: String::new(),
+            call_limit: Duration::from_secs(5),
+            hand_over: Some(Duration::from_millis(50)),
+            hand_over_tokens: 64,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// The lease of locks that do not say: 30 seconds by default, from 10 milliseconds to a day.
+    ///
+    /// It is how long others wait after this process was cut off or paused, not how long a name can be held.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Options {
+        self.lease = lease;
+        self
+    }
+
+    /// What holders are called for humans, beside host and process. Empty by default.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Options {
+        self.label = label.into();
+        self
+    }
+
+    /// How long the engine has to answer one call: 5 seconds by default.
+    #[must_use]
+    pub fn call_limit(mut self, limit: Duration) -> Options {
+        self.call_limit = limit;
+        self
+    }
+
+    /// How long, and how many times in a row, a name may go from task to task inside this process before waiters of
+    /// other processes come first: 50 milliseconds and 64 times by default.
+    ///
+    /// `Duration::ZERO` switches the local queue off: every caller asks the engine itself and is served strictly
+    /// in the engine's order.
+    #[must_use]
+    pub fn hand_over(mut self, time: Duration, times: u32) -> Options {
+        self.hand_over = (!time.is_zero() && times > 0).then_some(time);
+        self.hand_over_tokens = times.saturating_add(1);
+        self
+    }
+
+    /// The clock that deadlines are counted on, for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Options {
+        self.clock = Arc::new(clock);
+        self
+    }
+}
+
+/// A connection to an engine, from which locks are made.
+///
+/// Cheap to clone; all clones are one client. When the last clone, lock and guard is gone, nothing is left
+/// running; [`Client::close`] also waits for what is on its way.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+    prefix: Arc<str>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) runtime: Handle,
+    pub(crate) options: Options,
+    pub(crate) events: Sink,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) wakes: Arc<Wakes>,
+    pub(crate) unfinished: Unfinished,
+    holder: Arc<Holder>,
+    /// Half of every owner's number; the other half counts.
+    id: u64,
+    owners: AtomicU64,
+    lines: Mutex<Lines>,
+    watched: Mutex<HashMap<Name, Weak<Notify>>>,
+    closed: AtomicBool,
+    keeper_task: AbortHandle,
+}
+
+#[derive(Default)]
+struct Lines {
+    by_name: HashMap<Name, Weak<Line>>,
+    swept_at: usize,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("engine", &self.inner.engine)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client on an engine of your own. Most use [`crate::connect`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] outside a tokio runtime, or if an option is out of its range.
+    pub fn new(engine: Box<dyn Engine>, options: Options) -> Result<Client> {
+        let runtime = Handle::try_current()
+            .map_err(|_| Error::invalid("a client must be made inside a tokio runtime with time enabled"))?;
+        check_lease(options.lease)?;
+        let keeper = Arc::new(Keeper::new());
+        let inner = Arc::new_cyclic(|weak: &Weak<Inner>| {
+            let keeper_task = runtime.spawn(keeper::run(weak.clone(), Arc::clone(&keeper))).abort_handle();
+            Inner {
+                engine,
+                clock: Arc::clone(&options.clock),
+                runtime,
+                events: Sink::new(),
+                keeper,
+                wakes: Arc::default(),
+                unfinished: Unfinished::default(),
+                holder: Arc::new(Holder { host: host(), pid: std::process::id(), label: options.label.clone() }),
+                id: RandomState::new().build_hasher().finish(),
+                owners: AtomicU64::new(0),
+                lines: Mutex::default(),
+                watched: Mutex::default(),
+                closed: AtomicBool::new(false),
+                keeper_task,
+                options,
+            }
+        });
+        let weak = Arc::downgrade(&inner);
+        inner.engine.listen(Hints::new(move |hint| {
+            if let Some(inner) = weak.upgrade() {
+                inner.hear(hint);
+            }
+        }));
+        Ok(Client { inner, prefix: Arc::from("") })
+    }
+
+    /// The same client with every name put under `prefix/`.
+    ///
+    /// Namespaces keep programs apart that share an engine. They nest, and are part of the name in listings.
+    #[must_use]
+    pub fn namespace(&self, prefix: &str) -> Client {
+        Client { inner: Arc::clone(&self.inner), prefix: format!("{}{prefix}/", self.prefix).into() }
+    }
+
+    /// A mutex.
+    ///
+    /// A mutex and the write side of a [`RwLock`] of the same name exclude each other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the name is too long.
+    pub fn mutex(&self, name: &str) -> Result<LockMutex> {
+        Ok(LockMutex::new(self, self.want(Family::Lock, name, WHOLE, WHOLE)?))
+    }
+
+    /// A lock with many readers or one writer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the name is too long.
+    pub fn rwlock(&self, name: &str) -> Result<RwLock> {
+        Ok(RwLock::new(self, self.want(Family::Lock, name, WHOLE, WHOLE)?))
+    }
+
+    /// A semaphore with that many permits. All users of the name must give the same number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for no permits, or if the name is too long; [`Error::Unsupported`] if the engine can
+    /// not count.
+    pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
+        let guarantees = self.inner.engine.guarantees();
+        if !guarantees.counts {
+            return Err(Error::Unsupported {
+                engine: guarantees.engine,
+                what: "can not count permits; use another engine for semaphores".into(),
+            });
+        }
+        if permits == 0 {
+            return Err(Error::invalid(format!("a semaphore of 0 permits (`{name}`) could never be taken")));
+        }
+        Ok(Semaphore::new(self, self.want(Family::Semaphore, name, 1, permits)?))
+    }
+
+    /// Several mutexes at once: all of them or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for no names, or one that is too long.
+    pub fn multi<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Multi> {
+        Multi::new(self, names)
+    }
+
+    /// An election: one leader at a time, which everybody can see.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the name is too long.
+    pub fn election(&self, name: &str) -> Result<Election> {
+        let mut want = self.want(Family::Election, name, WHOLE, WHOLE)?;
+        want.logged = true;
+        Ok(Election::new(self, want))
+    }
+
+    /// A latch that opens when it has been counted down from `count`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a count of 0, or if the name is too long.
+    pub fn latch(&self, name: &str, count: u32) -> Result<Latch> {
+        if count == 0 {
+            return Err(Error::invalid(format!("a latch with a count of 0 (`{name}`) would always be open")));
+        }
+        Ok(Latch::new(self, self.name(Family::Cell, name)?, count))
+    }
+
+    /// What happens to this client's names from now on.
+    pub fn events(&self) -> Events {
+        self.inner.events.subscribe()
+    }
+
+    /// What the engine promises.
+    pub fn guarantees(&self) -> Guarantees {
+        self.inner.engine.guarantees()
+    }
+
+    /// Who holds a name, and who waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the engine does not answer.
+    pub async fn look(&self, family: Family, name: &str) -> Result<View> {
+        let name = self.name(family, name)?;
+        self.inner.call(self.inner.engine.look(&name, u64::MAX)).await
+    }
+
+    /// The names in use, in order, after `after`, at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the engine does not answer.
+    pub async fn list(
+        &self,
+        family: Family,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Name, View)>> {
+        self.inner.call(self.inner.engine.list(family, &self.prefix, after, limit)).await
+    }
+
+    /// Takes a name away from all who hold it, and says who they were.
+    ///
+    /// For an operator who knows that the holders are gone or must stop. They are told as soon as their engine
+    /// can tell them, at the latest when they renew; until then they go on. Only a fencing token protects
+    /// against what they do in between.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the engine does not answer.
+    pub async fn break_claims(&self, family: Family, name: &str) -> Result<Vec<Claim>> {
+        let name = self.name(family, name)?;
+        self.inner.call(self.inner.engine.break_claims(&name)).await
+    }
+
+    /// How many names this client holds.
+    pub fn held(&self) -> usize {
+        self.inner.keeper.count()
+    }
+
+    /// Ends the client: finishes the releases that are on their way, gives back what is still held, and lets go of
+    /// the engine.
+    ///
+    /// Guards that are still in use are told that they have lost ([`Loss::Closed`]); every later call of this
+    /// client or its clones is refused.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the engine did not hear of every release; what it did not hear of ends with its
+    /// lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// The client is closed as soon as this is polled. Dropping the future leaves the releases to the
+    /// background.
+    pub async fn close(&self) -> Result<()> {
+        let inner = &self.inner;
+        if inner.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let mut failed = None;
+        for lease in inner.keeper.all() {
+            lease.lose(Loss::Closed);
+            inner.keeper.forget(lease.owner);
+            let released = inner.call(inner.engine.release(&lease.name, lease.owner, lease.token())).await;
+            failed = failed.or(released.err());
+        }
+        inner.wakes.wake_all();
+        inner.unfinished.none().await;
+        inner.engine.close().await?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    pub(crate) fn name(&self, family: Family, name: &str) -> Result<Name> {
+        if self.prefix.is_empty() {
+            return Name::new(family, name);
+        }
+        Name::new(family, format!("{}{name}", self.prefix))
+    }
+
+    pub(crate) fn want(&self, family: Family, name: &str, weight: u32, capacity: u32) -> Result<Want> {
+        let name = self.name(family, name)?;
+        Ok(Want {
+            line: self.inner.line(&name),
+            name,
+            terms: Terms { weight, capacity, lease: self.inner.options.lease, lock_delay: Duration::ZERO },
+            holder: Arc::clone(&self.inner.holder),
+            value: Arc::default(),
+            logged: false,
+        })
+    }
+}
+
+impl Inner {
+    pub(crate) fn next_owner(&self) -> OwnerId {
+        let count = self.owners.fetch_add(1, Ordering::Relaxed);
+        OwnerId(u128::from(self.id) << 64 | u128::from(count))
+    }
+
+    /// Tells this client from every other one that is alive.
+    pub(crate) fn engine_id(self: &Arc<Inner>) -> usize {
+        Arc::as_ptr(self).addr()
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_lease(&self, lease: Duration) -> Result<()> {
+        if lease == self.options.lease { Ok(()) } else { check_lease(lease) }
+    }
+
+    /// A call to the engine with the client's time limit.
+    pub(crate) async fn call<T>(&self, reply: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.call_within(self.options.call_limit, reply).await
+    }
+
+    pub(crate) async fn call_within<T>(
+        &self,
+        limit: Duration,
+        reply: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        let mut reply = std::pin::pin!(reply);
+        // An embedded engine has answered when it is first asked; that needs no timer.
+        if let Poll::Ready(answer) = std::future::poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
+            return answer;
+        }
+        match tokio::time::timeout(limit, reply).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::Unavailable {
+                engine: self.engine.guarantees().engine,
+                what: format!("no answer within {limit:?}"),
+                source: None,
+            }),
+        }
+    }
+
+    fn line(&self, name: &Name) -> Arc<Line> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = lines.by_name.get(name).and_then(Weak::upgrade) {
+            return line;
+        }
+        if lines.by_name.len() >= lines.swept_at {
+            lines.by_name.retain(|_, line| line.strong_count() > 0);
+            lines.swept_at = lines.by_name.len() * 2 + 64;
+        }
+        let line = Arc::new(Line::default());
+        lines.by_name.insert(name.clone(), Arc::downgrade(&line));
+        line
+    }
+
+    fn hear(self: Arc<Inner>, hint: Hint) {
+        match hint {
+            Hint::Wake(owner) => self.wakes.wake(owner),
+            Hint::WakeAll => self.wakes.wake_all(),
+            Hint::Broken(owner) => {
+                // A hint is not proof: the keeper asks the engine.
+                if let Some(lease) = self.keeper.find(owner) {
+                    lease.renew_soon();
+                    self.keeper.look_now();
+                }
+            }
+            Hint::Changed(name) => {
+                let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(changed) = watched.get(&name).and_then(Weak::upgrade) {
+                    changed.notify_waiters();
+                }
+            }
+        }
+    }
+
+    /// Listens for changes to an election or a cell for as long as the result is kept.
+    pub(crate) async fn watch(self: &Arc<Inner>, name: &Name) -> Result<Watched> {
+        let (changed, first) = {
+            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            match watched.get(name).and_then(Weak::upgrade) {
+                Some(changed) => (changed, false),
+                None => {
+                    let changed = Arc::new(Notify::new());
+                    watched.insert(name.clone(), Arc::downgrade(&changed));
+                    (changed, true)
+                }
+            }
+        };
+        let watched = Watched { client: Arc::clone(self), name: name.clone(), changed };
+        if first {
+            self.call(self.engine.watch(name, Watching::On)).await?;
+        }
+        Ok(watched)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.keeper_task.abort();
+    }
+}
+
+/// An election or a cell that is watched.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    client: Arc<Inner>,
+    name: Name,
+    pub(crate) changed: Arc<Notify>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let mut watched = self.client.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two: this one, and none other but the reference about to go.
+        if Arc::strong_count(&self.changed) > 1 {
+            return;
+        }
+        watched.remove(&self.name);
+        drop(watched);
+        let (client, name) = (Arc::clone(&self.client), self.name.clone());
+        self.client.background(async move {
+            // The engine forgets by itself if it does not hear this.
+            client.call(client.engine.watch(&name, Watching::Off)).await.ok();
+        });
+    }
+}
+
+/// Counts what goes on in the background.
+#[derive(Debug, Default)]
+pub(crate) struct Unfinished(Arc<UnfinishedCount>);
+
+#[derive(Debug, Default)]
+struct UnfinishedCount {
+    count: AtomicUsize,
+    none: Notify,
+}
+
+/// Something that goes on in the background.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<UnfinishedCount>);
+
+impl Unfinished {
+    pub(crate) fn enter(&self) -> Counted {
+        self.0.count.fetch_add(1, Ordering::AcqRel);
+        Counted(Arc::clone(&self.0))
+    }
+
+    async fn none(&self) {
+        loop {
+            let none = self.0.none.notified();
+            tokio::pin!(none);
+            none.as_mut().enable();
+            if self.0.count.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            none.await;
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.none.notify_waiters();
+        }
+    }
+}
+
+fn check_lease(lease: Duration) -> Result<()> {
+    if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a lease of {lease:?} is out of range: from {SHORTEST_LEASE:?} to {LONGEST_LEASE:?} (leases renew \
+         themselves, so a long hold needs no long lease)"
+    )))
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

@@ -1,0 +1,242 @@
+//! Asking an engine for a claim, and waiting for it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::claim::{Answer, Ask, Holder, OwnerId, Pause};
+use crate::client::Inner;
+use crate::client::clock::{Moment, sleep_until};
+use crate::client::hold::{Hold, Lease, Pending, margin};
+use crate::client::queue::{Entered, Line, Pass, Terms, Turn};
+use crate::engine::refusal;
+use crate::error::{Error, Result};
+use crate::name::Name;
+
+/// A waiter that hears nothing asks again after this long, and up to half as long again. It tells the engine that
+/// the waiter lives, too.
+const POLL: Duration = Duration::from_secs(1);
+
+/// What a lock asks for, each time it is taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Want {
+    pub(crate) name: Name,
+    pub(crate) line: Arc<Line>,
+    pub(crate) terms: Terms,
+    pub(crate) holder: Arc<Holder>,
+    pub(crate) value: Arc<[u8]>,
+    /// Elections: every candidate stands for itself, and the engine keeps a log.
+    pub(crate) logged: bool,
+}
+
+/// How long a caller is ready to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    None,
+    Until(Moment),
+    Forever,
+}
+
+impl Patience {
+    pub(crate) fn lasting(duration: Duration, now: Moment) -> Patience {
+        if duration.is_zero() { Patience::None } else { Patience::Until(now + duration) }
+    }
+
+    pub(crate) fn over(self, now: Moment) -> bool {
+        matches!(self, Patience::Until(end) if now >= end)
+    }
+
+    pub(crate) fn end(self) -> Moment {
+        match self {
+            Patience::Until(end) => end,
+            Patience::None | Patience::Forever => Moment::NEVER,
+        }
+    }
+}
+
+impl Inner {
+    /// Takes what is wanted; `None` if it was not to be had in time.
+    pub(crate) async fn acquire(self: &Arc<Inner>, want: &Want, patience: Patience) -> Result<Option<Hold>> {
+        self.check_open()?;
+        self.check_lease(want.terms.lease)?;
+        let started = self.clock.now();
+        if want.logged || self.options.hand_over.is_none() {
+            let hold = self.ask(want, None, patience, started).await;
+            return self.told(hold, started);
+        }
+        let turn = loop {
+            let place = match want.line.enter(want.terms, patience != Patience::None) {
+                Entered::Head(turn) => break turn,
+                Entered::Busy => return Ok(None),
+                Entered::InLine(place) => place,
+            };
+            let pass = tokio::select! {
+                pass = place => pass,
+                () = sleep_until(&*self.clock, patience.end()) => return Ok(None),
+            };
+            match pass {
+                Ok(Pass::Turn(turn)) => break turn,
+                // Lost on the way from one hand to the other: stand in line again.
+                Ok(Pass::Hold(hold)) if hold.lease().loss().is_some() => {}
+                Ok(Pass::Hold(hold)) => return self.told(Ok(Some(hold)), started),
+                // A place is dropped only together with its line, which this want keeps alive.
+                Err(_) => return Err(Error::closed()),
+            }
+        };
+        let hold = self.ask(want, Some(turn), patience, started).await;
+        self.told(hold, started)
+    }
+
+    fn told(&self, hold: Result<Option<Hold>>, started: Moment) -> Result<Option<Hold>> {
+        if let Ok(Some(hold)) = &hold {
+            let waited = self.clock.now().since(started);
+            self.events.granted(&hold.lease().name, hold.token(), waited);
+        }
+        hold
+    }
+
+    async fn ask(
+        self: &Arc<Inner>,
+        want: &Want,
+        turn: Option<Turn>,
+        patience: Patience,
+        started: Moment,
+    ) -> Result<Option<Hold>> {
+        let terms = want.terms;
+        // Only what is held alone can be handed on inside this process.
+        let turn_kept = turn.is_some() && terms.exclusive();
+        let mut ask = Ask {
+            owner: self.next_owner(),
+            weight: terms.weight,
+            capacity: terms.capacity,
+            lease: terms.lease,
+            lock_delay: terms.lock_delay,
+            tokens: if turn_kept { self.options.hand_over_tokens } else { 1 },
+            wait: patience != Patience::None,
+            holder: Arc::clone(&want.holder),
+            value: Arc::clone(&want.value),
+            logged: want.logged,
+        };
+        let mut pending = self.pending(want, ask.owner);
+        let mut waiting = None;
+        loop {
+            self.check_open()?;
+            let asked_at = self.clock.now();
+            match self.call(self.engine.acquire(&want.name, &ask)).await? {
+                Answer::Granted(grant) => {
+                    // An answer that comes after the deadline is a no, whatever it says.
+                    if self.clock.now() >= asked_at + terms.lease - margin(terms.lease) {
+                        ask.owner = self.next_owner();
+                        pending = self.pending(want, ask.owner);
+                        waiting = None;
+                        if patience == Patience::None || patience.over(self.clock.now()) {
+                            return Ok(None);
+                        }
+                        continue;
+                    }
+                    let (client, name) = (Arc::clone(self), want.name.clone());
+                    let turn = turn.filter(|_| turn_kept);
+                    let lease = Lease::new(client, name, ask.owner, terms, grant, asked_at, turn);
+                    let lease = Arc::new(lease);
+                    pending.disarm();
+                    self.keeper.keep(&lease);
+                    return Ok(Some(Hold::new(lease)));
+                }
+                Answer::Refused(refused) => {
+                    pending.disarm();
+                    return Err(refusal(&want.name, refused));
+                }
+                Answer::Busy(_) => {
+                    pending.disarm();
+                    return Ok(None);
+                }
+                Answer::Queued(pause) => {
+                    if patience.over(self.clock.now()) {
+                        return Ok(None);
+                    }
+                    let waiting = waiting.get_or_insert_with(|| {
+                        self.events.waiting(&want.name);
+                        self.wakes.register(ask.owner)
+                    });
+                    self.rest(waiting, pause, patience, started).await;
+                }
+            }
+        }
+    }
+
+    fn pending(self: &Arc<Inner>, want: &Want, owner: OwnerId) -> Pending {
+        Pending { client: Arc::clone(self), name: want.name.clone(), owner, armed: true }
+    }
+
+    /// Waits for a word from the engine, or until it is time to ask again.
+    pub(crate) async fn rest(&self, waiting: &Registered, pause: Pause, patience: Patience, salt: Moment) {
+        let jitter = Duration::from_micros((salt.as_micros() ^ waiting.owner.0 as u64) % 500_000);
+        let by_time = pause.at_most.saturating_add(Duration::from_millis(1));
+        let again = self.clock.now() + by_time.min(POLL + jitter);
+        tokio::select! {
+            () = waiting.notify.notified() => {}
+            () = sleep_until(&*self.clock, again.min(patience.end())) => {}
+        }
+    }
+}
+
+/// The waiters of a client, by owner, for the engine's hints.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes(Mutex<WakeTable>);
+
+#[derive(Debug, Default)]
+struct WakeTable {
+    waiting: HashMap<OwnerId, Arc<Notify>>,
+    /// Hints that came before the waiter had been told that it is in the queue.
+    early: HashSet<OwnerId>,
+}
+
+/// A waiter that can be woken. Dropped, it is forgotten.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    wakes: Arc<Wakes>,
+    owner: OwnerId,
+    notify: Arc<Notify>,
+}
+
+impl Wakes {
+    pub(crate) fn register(self: &Arc<Wakes>, owner: OwnerId) -> Registered {
+        let notify = Arc::new(Notify::new());
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        table.waiting.insert(owner, Arc::clone(&notify));
+        if table.early.remove(&owner) {
+            notify.notify_one();
+        }
+        drop(table);
+        Registered { wakes: Arc::clone(self), owner, notify }
+    }
+
+    pub(crate) fn wake(&self, owner: OwnerId) {
+        // Hints for waiters that gave up pile up here; losing a hint only costs time.
+        const MOST_EARLY: usize = 1024;
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(notify) = table.waiting.get(&owner) {
+            notify.notify_one();
+            return;
+        }
+        if table.early.len() >= MOST_EARLY {
+            table.early.clear();
+        }
+        table.early.insert(owner);
+    }
+
+    /// Everybody asks again: hints may have been lost.
+    pub(crate) fn wake_all(&self) {
+        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        table.waiting.values().for_each(|notify| notify.notify_one());
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut table = self.wakes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        table.waiting.remove(&self.owner);
+    }
+}

@@ -1,0 +1,113 @@
+//! The client's own clock: what its deadlines are counted on.
+//!
+//! It must run while the machine sleeps, or a laptop that wakes up would believe in leases that ended hours
+//! ago. On Linux that is `CLOCK_BOOTTIME`; `std::time::Instant` stops during suspend.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A point in time on a [`Clock`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// A moment that never comes.
+    pub const NEVER: Moment = Moment(u64::MAX);
+
+    /// The moment that many microseconds after the clock's zero.
+    pub const fn from_micros(micros: u64) -> Moment {
+        Moment(micros)
+    }
+
+    /// Microseconds after the clock's zero.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to this moment; zero if it is not earlier.
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    fn add(self, duration: Duration) -> Moment {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Moment(self.0.saturating_add(micros))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Moment;
+
+    fn sub(self, duration: Duration) -> Moment {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Moment(self.0.saturating_sub(micros))
+    }
+}
+
+/// A clock that never goes back.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The time now.
+    fn now(&self) -> Moment;
+}
+
+/// The machine's clock since it booted, sleep included.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Moment {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+        // On macOS and the BSDs this clock includes sleep.
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+        let now = rustix::time::clock_gettime(CLOCK);
+        Moment(now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000)
+    }
+}
+
+/// Tokio's clock, for tests that pause time with `tokio::time::pause`.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    zero: tokio::time::Instant,
+}
+
+impl TokioClock {
+    /// A clock that starts now.
+    pub fn new() -> TokioClock {
+        TokioClock { zero: tokio::time::Instant::now() }
+    }
+}
+
+impl Default for TokioClock {
+    fn default() -> TokioClock {
+        TokioClock::new()
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        Moment(1) + self.zero.elapsed()
+    }
+}
+
+/// Sleeps until a moment on the clock.
+///
+/// Timers do not run while the machine sleeps, so a long sleep is taken in slices and the clock is asked after
+/// each.
+pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment) {
+    const SLICE: Duration = Duration::from_secs(1);
+    loop {
+        let left = moment.since(clock.now());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(SLICE)).await;
+    }
+}

@@ -1,0 +1,132 @@
+//! What happens to the names of a client, as it happens.
+
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+
+use crate::error::Loss;
+use crate::name::Name;
+
+/// Something that happened to a name. Each is a `tracing` event too.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A caller joined the engine's queue.
+    Waiting {
+        /// For what.
+        name: Name,
+    },
+    /// A caller holds the name.
+    Granted {
+        /// What.
+        name: Name,
+        /// Under which token.
+        token: u64,
+        /// After what wait.
+        waited: Duration,
+    },
+    /// A renewal failed; the holder goes on until its deadline.
+    InDoubt {
+        /// What.
+        name: Name,
+        /// Under which token.
+        token: u64,
+        /// What failed.
+        why: String,
+    },
+    /// A renewal succeeded after one that failed.
+    Recovered {
+        /// What.
+        name: Name,
+        /// Under which token.
+        token: u64,
+    },
+    /// A holder lost the name.
+    Lost {
+        /// What.
+        name: Name,
+        /// Under which token.
+        token: u64,
+        /// How.
+        why: Loss,
+    },
+    /// A holder gave the name back, or on to the next caller in this process.
+    Released {
+        /// What.
+        name: Name,
+        /// Under which token.
+        token: u64,
+    },
+    /// The listener was too slow and missed this many events.
+    Missed(u64),
+}
+
+/// The events of a client, from when it was asked for them. Made by [`crate::Client::events`].
+#[derive(Debug)]
+pub struct Events(pub(super) broadcast::Receiver<Event>);
+
+impl Events {
+    /// The next event; `None` once the client is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no event.
+    pub async fn next(&mut self) -> Option<Event> {
+        match self.0.recv().await {
+            Ok(event) => Some(event),
+            Err(broadcast::error::RecvError::Lagged(count)) => Some(Event::Missed(count)),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
+
+/// Where events are put. Costs next to nothing while nobody listens.
+#[derive(Debug)]
+pub(crate) struct Sink(broadcast::Sender<Event>);
+
+impl Sink {
+    pub(super) fn new() -> Sink {
+        Sink(broadcast::Sender::new(1024))
+    }
+
+    pub(super) fn subscribe(&self) -> Events {
+        Events(self.0.subscribe())
+    }
+
+    pub(crate) fn waiting(&self, name: &Name) {
+        tracing::debug!(target: "leasehold", %name, "waiting");
+        self.send(|| Event::Waiting { name: name.clone() });
+    }
+
+    pub(crate) fn granted(&self, name: &Name, token: u64, waited: Duration) {
+        tracing::debug!(target: "leasehold", %name, token, ?waited, "granted");
+        self.send(|| Event::Granted { name: name.clone(), token, waited });
+    }
+
+    pub(crate) fn in_doubt(&self, name: &Name, token: u64, why: &dyn std::fmt::Display) {
+        tracing::warn!(target: "leasehold", %name, token, %why, "in doubt");
+        self.send(|| Event::InDoubt { name: name.clone(), token, why: why.to_string() });
+    }
+
+    pub(crate) fn recovered(&self, name: &Name, token: u64) {
+        tracing::info!(target: "leasehold", %name, token, "recovered");
+        self.send(|| Event::Recovered { name: name.clone(), token });
+    }
+
+    pub(crate) fn lost(&self, name: &Name, token: u64, why: Loss) {
+        tracing::error!(target: "leasehold", %name, token, %why, "lost");
+        self.send(|| Event::Lost { name: name.clone(), token, why });
+    }
+
+    pub(crate) fn released(&self, name: &Name, token: u64) {
+        tracing::debug!(target: "leasehold", %name, token, "released");
+        self.send(|| Event::Released { name: name.clone(), token });
+    }
+
+    fn send(&self, event: impl FnOnce() -> Event) {
+        if self.0.receiver_count() > 0 {
+            // Fails only if the last listener has just gone.
+            self.0.send(event()).ok();
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! A claim that this client holds: its lease, its deadline, and how it ends.
+//!
+//! A [`Lease`] is the claim in the engine, renewed by the keeper. A [`Hold`] is one caller's use of it, under one
+//! token; when it ends, the lease goes to the next caller in line or back to the engine.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::claim::{OwnerId, Released};
+use crate::client::Inner;
+use crate::client::clock::{Moment, sleep_until};
+use crate::client::queue::{Line, Terms, Turn};
+use crate::error::{Error, Loss, Result};
+use crate::guard::Standing;
+use crate::name::Name;
+
+/// How much earlier than the engine a holder stops believing in its lease: the reading of two clocks may differ
+/// by this much over one lease.
+pub(crate) fn margin(lease: Duration) -> Duration {
+    (lease / 100).max(Duration::from_millis(2))
+}
+
+/// A claim in the engine, kept alive by the keeper.
+pub(crate) struct Lease {
+    pub(crate) client: Arc<Inner>,
+    pub(crate) name: Name,
+    pub(crate) owner: OwnerId,
+    pub(crate) terms: Terms,
+    /// The token in use; 0 once released.
+    token: AtomicU64,
+    /// The last one reserved.
+    last_token: AtomicU64,
+    /// Microseconds on the client's clock.
+    deadline: AtomicU64,
+    renew_at: AtomicU64,
+    in_doubt: AtomicBool,
+    lost: AtomicU8,
+    changed: Notify,
+    granted_at: Moment,
+    /// Kept while held alone: nobody else in this process need ask the engine. Gone when lost, so that a guard that
+    /// nobody drops does not hold up the line.
+    turn: Mutex<Option<Turn>>,
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("name", &self.name).field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+const NOT_LOST: u8 = 0;
+
+fn encode(loss: Loss) -> u8 {
+    match loss {
+        Loss::Deadline => 1,
+        Loss::Gone => 2,
+        Loss::Closed => 3,
+    }
+}
+
+fn decode(lost: u8) -> Option<Loss> {
+    match lost {
+        1 => Some(Loss::Deadline),
+        2 => Some(Loss::Gone),
+        3 => Some(Loss::Closed),
+        _ => None,
+    }
+}
+
+impl Lease {
+    /// A lease that was asked for at `asked_at` and granted.
+    pub(crate) fn new(
+        client: Arc<Inner>,
+        name: Name,
+        owner: OwnerId,
+        terms: Terms,
+        grant: crate::claim::Grant,
+        asked_at: Moment,
+        turn: Option<Turn>,
+    ) -> Lease {
+        let lease = Lease {
+            client,
+            name,
+            owner,
+            terms,
+            token: AtomicU64::new(grant.token),
+            last_token: AtomicU64::new(grant.token + u64::from(grant.tokens) - 1),
+            deadline: AtomicU64::new(0),
+            renew_at: AtomicU64::new(0),
+            in_doubt: AtomicBool::new(false),
+            lost: AtomicU8::new(NOT_LOST),
+            changed: Notify::new(),
+            granted_at: asked_at,
+            turn: Mutex::new(turn),
+        };
+        lease.counts_from(asked_at);
+        lease
+    }
+
+    /// The engine granted or renewed the lease in answer to a request that was sent at `asked_at`.
+    pub(crate) fn counts_from(&self, asked_at: Moment) {
+        let lease = self.terms.lease;
+        // From before the send: the engine's lease started no earlier than this.
+        let deadline = asked_at + lease - margin(lease);
+        self.deadline.fetch_max(deadline.as_micros(), Ordering::AcqRel);
+        self.renew_at.store((asked_at + lease / 3).as_micros(), Ordering::Release);
+    }
+
+    pub(crate) fn deadline(&self) -> Moment {
+        Moment::from_micros(self.deadline.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn renew_at(&self) -> Moment {
+        Moment::from_micros(self.renew_at.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.token.load(Ordering::Acquire)
+    }
+
+    /// Upgraded: the same claim under a new token.
+    pub(crate) fn retoken(&self, grant: crate::claim::Grant) {
+        self.last_token.store(grant.token + u64::from(grant.tokens) - 1, Ordering::Release);
+        self.token.store(grant.token, Ordering::Release);
+    }
+
+    /// Asks the engine at the next opportunity whether the claim still stands.
+    pub(crate) fn renew_soon(&self) {
+        self.renew_at.store(0, Ordering::Release);
+    }
+
+    /// Tries again soon; the holder goes on until its deadline.
+    pub(crate) fn doubt(&self, why: &dyn fmt::Display, now: Moment) {
+        let soon = (self.terms.lease / 12).min(Duration::from_secs(1));
+        self.renew_at.store((now + soon).as_micros(), Ordering::Release);
+        if !self.in_doubt.swap(true, Ordering::AcqRel) {
+            self.client.events.in_doubt(&self.name, self.token(), why);
+            self.changed.notify_waiters();
+        }
+    }
+
+    pub(crate) fn renewed(&self, asked_at: Moment) {
+        self.counts_from(asked_at);
+        if self.in_doubt.swap(false, Ordering::AcqRel) {
+            self.client.events.recovered(&self.name, self.token());
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Lost, once and for all.
+    pub(crate) fn lose(&self, why: Loss) {
+        let first = self.lost.compare_exchange(NOT_LOST, encode(why), Ordering::AcqRel, Ordering::Acquire);
+        if first.is_ok() && self.token() != 0 {
+            self.client.events.lost(&self.name, self.token(), why);
+            self.changed.notify_waiters();
+            drop(self.take_turn());
+        }
+    }
+
+    /// Downgraded: others in this process can share the name.
+    pub(crate) fn share(&self) {
+        drop(self.take_turn());
+    }
+
+    fn take_turn(&self) -> Option<Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The line of callers in this process, if one of them can take over.
+    fn line_with_heir(&self) -> Option<Arc<Line>> {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        turn.as_ref().and_then(Turn::line).filter(|line| line.has_heir(&self.terms)).cloned()
+    }
+
+    /// How it was lost, judged by the clock and not by whether a timer ran.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        if self.lost.load(Ordering::Acquire) == NOT_LOST && self.client.clock.now() >= self.deadline() {
+            self.lose(Loss::Deadline);
+        }
+        decode(self.lost.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        if self.loss().is_some() {
+            Standing::Lost
+        } else if self.in_doubt.load(Ordering::Acquire) {
+            Standing::InDoubt
+        } else {
+            Standing::Held
+        }
+    }
+
+    pub(crate) fn lost_error(&self, token: u64, why: Loss) -> Error {
+        Error::Lost { name: self.name.as_str().to_owned(), token, why }
+    }
+
+    /// Waits until `stop` says so for this lease while `token` is the one in use; for ever once it is released.
+    async fn watch<T>(&self, token: u64, stop: impl Fn(&Lease) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Listening must start before the look, or a change in between is missed.
+            changed.as_mut().enable();
+            if self.token() != token {
+                return std::future::pending().await;
+            }
+            if let Some(found) = stop(self) {
+                return found;
+            }
+            let deadline = self.deadline();
+            tokio::select! {
+                () = changed => {}
+                () = sleep_until(&*self.client.clock, deadline) => {}
+            }
+        }
+    }
+
+    /// Waits until the lease is lost.
+    pub(crate) async fn lost(&self, token: u64) -> Loss {
+        self.watch(token, Lease::loss).await
+    }
+
+    /// Waits until the lease is not surely held.
+    pub(crate) async fn endangered(&self, token: u64) -> Standing {
+        self.watch(token, |lease| Some(lease.standing()).filter(|standing| *standing != Standing::Held)).await
+    }
+
+    /// The token for the next caller in line, if the budget allows one.
+    fn next_token(&self) -> Option<u64> {
+        let budget = self.client.options.hand_over?;
+        let next = self.token() + 1;
+        let healthy = self.standing() == Standing::Held;
+        let in_time = self.client.clock.now().since(self.granted_at) < budget;
+        (healthy && in_time && next <= self.last_token.load(Ordering::Acquire)).then_some(next)
+    }
+}
+
+/// One caller's use of a lease. Dropped, it ends.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// Gone once the hold has ended.
+    lease: Option<Arc<Lease>>,
+    token: u64,
+}
+
+impl Hold {
+    pub(crate) fn new(lease: Arc<Lease>) -> Hold {
+        Hold { token: lease.token(), lease: Some(lease) }
+    }
+
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
+        // Taken only by what consumes or drops the hold.
+        self.lease.as_ref().expect("a hold in use has its lease")
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// An error if it is lost.
+    pub(crate) fn check(&self) -> Result<()> {
+        let lease = self.lease();
+        lease.loss().map_or(Ok(()), |why| Err(lease.lost_error(self.token, why)))
+    }
+
+    /// The same claim under a new token.
+    pub(crate) fn retoken(&mut self, grant: crate::claim::Grant) {
+        self.lease().retoken(grant);
+        self.token = grant.token;
+    }
+
+    /// Ends the hold as far as can be done at once; what is left is to be done with the engine.
+    fn end(&mut self) -> Option<Ending> {
+        let lease = self.lease.take()?;
+        let loss = lease.loss();
+        if loss.is_none() {
+            lease.client.events.released(&lease.name, self.token);
+        }
+        if loss.is_none()
+            && let Some(line) = lease.line_with_heir()
+            && let Some(next) = lease.next_token()
+        {
+            // The old guard is over before the next one starts.
+            lease.token.store(next, Ordering::Release);
+            lease.changed.notify_waiters();
+            let terms = lease.terms;
+            let heir = Hold { lease: Some(lease), token: next };
+            let mut unwanted = line.hand_over(&terms, heir).err()?;
+            return Some(Ending::new(unwanted.lease.take()?, self.token, loss));
+        }
+        Some(Ending::new(lease, self.token, loss))
+    }
+
+    /// Gives the name back, and waits for the engine's word.
+    pub(crate) async fn release(mut self) -> Result<()> {
+        let Some(ending) = self.end() else { return Ok(()) };
+        ending.finish().await
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(ending) = self.end() {
+            drop(ending);
+        }
+    }
+}
+
+/// A claim on its way back to the engine. Dropped, it goes on in the background.
+struct Ending {
+    lease: Option<Arc<Lease>>,
+    token: u64,
+    loss: Option<Loss>,
+}
+
+impl Ending {
+    fn new(lease: Arc<Lease>, token: u64, loss: Option<Loss>) -> Ending {
+        lease.token.store(0, Ordering::Release);
+        lease.changed.notify_waiters();
+        lease.client.keeper.forget(lease.owner);
+        Ending { lease: Some(lease), token, loss }
+    }
+
+    async fn finish(mut self) -> Result<()> {
+        let Some(lease) = self.lease.clone() else { return Ok(()) };
+        let found = give_back(&lease, self.token).await;
+        // The line moves on only after the engine has heard: its head would find the name taken.
+        drop(lease.take_turn());
+        self.lease = None;
+        match (self.loss, found) {
+            (Some(loss), _) => Err(lease.lost_error(self.token, loss)),
+            (None, Ok(Released::Nothing)) => Err(lease.lost_error(self.token, Loss::Gone)),
+            (None, Ok(_)) => Ok(()),
+            (None, Err(error)) => Err(error),
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            let token = self.token;
+            let client = Arc::clone(&lease.client);
+            client.background(async move {
+                if let Err(error) = give_back(&lease, token).await {
+                    let name = &lease.name;
+                    tracing::warn!(target: "leasehold", %name, token, %error, "not released; it ends with its lease");
+                }
+                drop(lease.take_turn());
+            });
+        }
+    }
+}
+
+/// Releases the claim, trying again while the engine is out of reach and the lease may still stand.
+async fn give_back(lease: &Lease, used: u64) -> Result<Released> {
+    let client = &lease.client;
+    let give_up = lease.deadline() + margin(lease.terms.lease);
+    loop {
+        let released = client.call(client.engine.release(&lease.name, lease.owner, used)).await;
+        match released {
+            Err(error) if error.is_retryable() && client.clock.now() < give_up => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Leaves the queue, or gives back a grant that nobody waits for any more, when a request is dropped half way.
+///
+/// It exists before the request is sent, so there is no point at which a dropped future leaves something behind.
+pub(crate) struct Pending {
+    pub(crate) client: Arc<Inner>,
+    pub(crate) name: Name,
+    pub(crate) owner: OwnerId,
+    pub(crate) armed: bool,
+}
+
+impl Pending {
+    /// The outcome is known, and there is nothing to undo.
+    pub(crate) fn disarm(&mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let (client, name, owner) = (Arc::clone(&self.client), self.name.clone(), self.owner);
+        let task = Arc::clone(&client);
+        client.background(async move {
+            let mut tries = 0;
+            while let Err(error) = task.call(task.engine.release(&name, owner, 0)).await {
+                tries += 1;
+                if tries == 20 || !error.is_retryable() {
+                    tracing::warn!(target: "leasehold", %name, %error, "could not leave the queue");
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+    }
+}
+
+impl Inner {
+    /// Runs something that must be finished although nobody waits for it. What the engine can do at once is
+    /// done before this returns.
+    pub(crate) fn background(self: &Arc<Inner>, work: impl Future<Output = ()> + Send + 'static) {
+        let mut work = Box::pin(work);
+        let _runtime = self.runtime.enter();
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        if work.as_mut().poll(&mut context).is_ready() {
+            return;
+        }
+        let counted = self.unfinished.enter();
+        self.runtime.spawn(async move {
+            work.await;
+            drop(counted);
+        });
+    }
+}

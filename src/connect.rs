@@ -1,0 +1,76 @@
+//! From a URL to a client.
+
+use std::sync::Arc;
+
+use crate::client::{Client, Options};
+use crate::engine::Engine;
+use crate::engine::memory::Memory;
+use crate::error::{Error, Result};
+
+/// Connects to an engine.
+///
+/// | URL | engine |
+/// | --- | --- |
+/// | `memory:` | claims in this client and its clones |
+/// | `memory:LABEL` | claims shared by the clients of this process that give the same label |
+/// | `file:DIR` | claims shared by the processes of this machine that give the same directory |
+/// | `file:` | the same, in the user's default directory |
+///
+/// # Errors
+///
+/// [`Error::Invalid`] for a URL that is none of these; [`Error::Unsupported`] for an engine that this build does not
+/// have; whatever the engine says if it can not be reached.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> leasehold::Result<()> {
+/// let client = leasehold::connect("memory:").await?;
+/// let guard = client.mutex("stock/42")?.lock().await?;
+/// # guard.release().await
+/// # }
+/// ```
+pub async fn connect(url: &str) -> Result<Client> {
+    connect_with(url, Options::default()).await
+}
+
+/// Connects to an engine, with options.
+///
+/// # Errors
+///
+/// As [`connect`], and [`Error::Invalid`] if an option is out of its range.
+pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
+    let (scheme, rest) = url.split_once(':').ok_or_else(|| {
+        Error::invalid(format!("`{url}` is not the URL of an engine; for a directory say `file:{url}`"))
+    })?;
+    let engine: Box<dyn Engine> = match scheme {
+        "memory" => Box::new(Memory::open(rest, Arc::clone(&options.clock))),
+        "file" => open_file(rest).await?,
+        other => {
+            return Err(Error::Unsupported {
+                engine: "connect",
+                what: format!("there is no engine `{other}:` in this version; there are `memory:` and `file:`"),
+            });
+        }
+    };
+    Client::new(engine, options)
+}
+
+#[cfg(all(feature = "file", target_os = "linux"))]
+async fn open_file(rest: &str) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(crate::engine::file::File::open(rest).await?))
+}
+
+#[cfg(all(feature = "file", not(target_os = "linux")))]
+async fn open_file(_: &str) -> Result<Box<dyn Engine>> {
+    Err(Error::Unsupported { engine: "file", what: "works on Linux only".into() })
+}
+
+#[cfg(not(feature = "file"))]
+async fn open_file(_: &str) -> Result<Box<dyn Engine>> {
+    Err(Error::Unsupported {
+        engine: "file",
+        what: "not in this build; enable the cargo feature `file` of the crate `leasehold`".into(),
+    })
+}

@@ -1,0 +1,316 @@
+//! The contract between the client and the engine that keeps its claims.
+//!
+//! An engine keeps two kinds of things: claims (see [`crate::claim`]) and cells (small values that are read and
+//! replaced atomically). Everything else, the local queue, renewal, guards, locks and the kit, is built on
+//! this trait once and for all engines.
+//!
+//! The ten clauses that an engine signs:
+//!
+//! 1. **Exclusion.** The weights of the live claims on a name never exceed its capacity. Asking with another
+//!    capacity while the name is in use is refused.
+//! 2. **Order.** Claims are granted first come, first served. A waiter that died is passed over within seconds.
+//! 3. **Tokens.** A grant's tokens are greater than any given before on that name.
+//! 4. **Time.** The engine's clock decides when a lease is over, inside the engine.
+//! 5. **Idempotence.** Acquire, renew and release can be repeated with the same owner. A release by a stale
+//!    owner frees nobody's claim.
+//! 6. **Cancel safety.** A call whose future was dropped has either happened before the drop or never happens,
+//!    or is undone by the release that the client sends after it.
+//! 7. **Waking.** A release hands the name to the next waiter in the same atomic step where that is possible, and
+//!    wakes that waiter alone through [`Hints`]. Hints may be lost; the client asks again in time.
+//! 8. **Loss.** A renewal says definitely *gone* or definitely *renewed*; anything else is an error.
+//! 9. **Refusal.** What the engine can not promise it refuses with `Unsupported`; [`Guarantees`] says what it can.
+//! 10. **Names.** Any string works, case-sensitive.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::{Alteration, Answer, Ask, Change, Claim, OwnerId, Released, Waiter};
+use crate::error::{Error, Result};
+use crate::name::{Family, Name};
+
+#[cfg(all(feature = "file", target_os = "linux"))]
+pub mod file;
+pub mod memory;
+
+/// What a call to an engine gives: a future of its result.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// Where claims and cells are kept.
+///
+/// Users hold [`crate::Client`] and its locks; this trait is for those who write an engine. CONTRIBUTING.md has the
+/// checklist.
+pub trait Engine: fmt::Debug + Send + Sync + 'static {
+    /// What this engine, as it is set up, promises.
+    fn guarantees(&self) -> Guarantees;
+
+    /// Takes the sink for hints. Called once, before anything else.
+    fn listen(&self, hints: Hints);
+
+    /// Asks for a claim, or asks again for one that is queued or has an unknown outcome.
+    fn acquire<'a>(&'a self, name: &'a Name, ask: &'a Ask) -> Reply<'a, Answer>;
+
+    /// Renews many claims at once; one verdict for each, in order.
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>>;
+
+    /// Gives a claim back, or leaves the queue. `used` is the highest token used of the claim's block.
+    fn release<'a>(&'a self, name: &'a Name, owner: OwnerId, used: u64) -> Reply<'a, Released>;
+
+    /// Changes a claim that is held.
+    fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer>;
+
+    /// Changes the capacity of a name that is in use. `declared` is the capacity that its users ask with.
+    fn resize<'a>(&'a self, name: &'a Name, declared: u32, capacity: u32) -> Reply<'a, ()>;
+
+    /// What is known of a name; `seen` is the last change of leadership that the caller knows of.
+    fn look<'a>(&'a self, name: &'a Name, seen: u64) -> Reply<'a, View>;
+
+    /// The names in use, in order, that start with `prefix`, after `after`, at most `limit` of them.
+    fn list<'a>(
+        &'a self,
+        family: Family,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<(Name, View)>>;
+
+    /// Takes a name away from all who hold it, and says who they were.
+    fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>>;
+
+    /// Reads a cell.
+    fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell>;
+
+    /// Replaces a cell if it is still at the version that was read. `None` deletes it.
+    fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped>;
+
+    /// Starts ([`Watching::On`]) or ends hints of changes to an election or a cell.
+    fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()>;
+
+    /// Lets go of what the engine holds outside this process: connections, its seat.
+    fn close(&self) -> Reply<'_, ()>;
+}
+
+/// A claim to renew.
+#[derive(Clone, Debug)]
+pub struct Renewal {
+    /// What is held.
+    pub name: Name,
+    /// By whom.
+    pub owner: OwnerId,
+    /// For how long from now.
+    pub lease: Duration,
+}
+
+/// The verdict on a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// The lease counts from now.
+    Yes,
+    /// The claim is not there any more.
+    Gone,
+}
+
+/// What is known of a name.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Its capacity; 0 if it is not in use.
+    pub capacity: u32,
+    /// Who holds it.
+    pub claims: Vec<HeldClaim>,
+    /// Who waits, in order. Cut off after a hundred in listings.
+    pub waiters: Vec<Waiting>,
+    /// How many wait.
+    pub waiting: u32,
+    /// How long it stays closed after an expiry.
+    pub closed_for: Duration,
+    /// Changes of leadership that the caller had not seen, oldest first.
+    pub changes: Vec<Change>,
+    /// The number of the last change of leadership.
+    pub change_count: u64,
+}
+
+/// A claim, as `show` shows it.
+#[derive(Clone, Debug)]
+pub struct HeldClaim {
+    /// The claim.
+    pub claim: Claim,
+    /// How long it has been held.
+    pub held_for: Duration,
+    /// How long until it ends unless renewed.
+    pub ends_in: Duration,
+}
+
+/// A waiter, as `show` shows it.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// The waiter.
+    pub waiter: Waiter,
+    /// How long it has waited.
+    pub waited: Duration,
+}
+
+/// A small value that is read and replaced atomically.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    /// Changes with every swap; 0 if there is no value.
+    pub version: u64,
+    /// The value, if there is one that has not expired.
+    pub value: Option<Vec<u8>>,
+    /// The engine's clock in microseconds, for rules that need the time.
+    pub now: u64,
+}
+
+/// A new value for a cell.
+#[derive(Clone, Debug)]
+pub struct CellValue {
+    /// The value.
+    pub bytes: Vec<u8>,
+    /// How long it is kept.
+    pub lives: Duration,
+}
+
+/// What a swap came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swapped {
+    /// Replaced; this is the new version.
+    Yes(u64),
+    /// Somebody else was faster; this is what is there now.
+    No(Cell),
+}
+
+/// Whether changes are to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watching {
+    /// Tell of changes from now on.
+    On,
+    /// Tell no more.
+    Off,
+}
+
+/// What an engine, as it is set up, promises. Docs, CLI and tests read it from here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Guarantees {
+    /// The engine's word: feature, URL scheme, and label in errors.
+    pub engine: &'static str,
+    /// Who can share a name.
+    pub reach: Reach,
+    /// When exclusion holds.
+    pub exclusion: &'static str,
+    /// Over what tokens keep rising.
+    pub tokens: &'static str,
+    /// How waiters learn that it is their turn.
+    pub wakes: &'static str,
+    /// When the claims of a process that died are free.
+    pub after_death: AfterDeath,
+    /// Claims are granted in the order in which they were asked for.
+    pub fair: bool,
+    /// Weights other than one and all: semaphores.
+    pub counts: bool,
+    /// A reader can become the writer.
+    pub upgrades: bool,
+}
+
+/// Who can share a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reach {
+    /// The tasks and threads of one process.
+    Process,
+    /// The processes of one machine.
+    Machine,
+    /// Every machine that reaches the servers.
+    Network,
+}
+
+/// When the claims of a process that died are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AfterDeath {
+    /// At once.
+    AtOnce,
+    /// When the lease is over.
+    AfterLease,
+}
+
+/// Where an engine puts what it hears: hints, which may be lost or come twice.
+#[derive(Clone)]
+pub struct Hints(Arc<dyn Fn(Hint) + Send + Sync>);
+
+/// Something that an engine heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// It may be this owner's turn.
+    Wake(OwnerId),
+    /// Something happened that may concern anybody who waits: all ask again.
+    WakeAll,
+    /// This owner's claim may be gone.
+    Broken(OwnerId),
+    /// This election or cell has changed.
+    Changed(Name),
+}
+
+impl Hints {
+    pub(crate) fn new(sink: impl Fn(Hint) + Send + Sync + 'static) -> Hints {
+        Hints(Arc::new(sink))
+    }
+
+    /// Passes a hint on.
+    pub fn give(&self, hint: Hint) {
+        (self.0)(hint);
+    }
+}
+
+impl fmt::Debug for Hints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hints")
+    }
+}
+
+/// Shows a name's state as of `now`.
+pub(crate) fn view<'a>(
+    state: &crate::claim::State,
+    waiters: impl Iterator<Item = &'a Waiter>,
+    seen: u64,
+    now: u64,
+) -> View {
+    let since = |then: u64| Duration::from_micros(now.saturating_sub(then));
+    View {
+        capacity: state.capacity(),
+        claims: state
+            .claims(now)
+            .map(|claim| HeldClaim {
+                claim: claim.clone(),
+                held_for: since(claim.since),
+                ends_in: Duration::from_micros(claim.expires - now),
+            })
+            .collect(),
+        waiters: waiters
+            .map(|waiter| Waiting { waiter: waiter.clone(), waited: since(waiter.since) })
+            .collect(),
+        waiting: state.waiting(),
+        closed_for: Duration::from_micros(state.closed_until().saturating_sub(now)),
+        changes: state.changes(seen),
+        change_count: state.change_count(),
+    }
+}
+
+/// The error for a refusal that means that the call is wrong.
+pub(crate) fn refusal(name: &Name, refused: crate::claim::Refused) -> Error {
+    use crate::claim::Refused;
+    Error::invalid(match refused {
+        Refused::Capacity { has, asked } => format!(
+            "`{name}` is in use with capacity {has}, not {asked}; all users of a name must give the same"
+        ),
+        Refused::Weight { capacity, weight } => {
+            format!("`{name}` has {capacity} in all; {weight} at once can never be granted")
+        }
+        Refused::Upgrading => format!(
+            "another reader of `{name}` already waits to become the writer; release this guard, then \
+             ask to write"
+        ),
+        Refused::NotHeld => format!("`{name}` is not held by this guard any more"),
+    })
+}

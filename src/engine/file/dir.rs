@@ -1,0 +1,443 @@
+//! The directory of a store: what is in it, who may use it, and whether it can be trusted.
+//!
+//! ```text
+//! DIR/format            what this is, and whether it is shared with a group
+//! DIR/floor             a number above every token that was given; the only thing that outlives a reboot
+//! DIR/boot-<id>/        the store of one boot of the machine, made whole and put in place by a rename
+//!     base              what to add to the time since boot
+//!     gate              locked while the store is written
+//!     alive/<seat>      locked for as long as the client with that seat lives
+//!     wake/<seat>       where that client listens
+//!     data.mdb lock.mdb the claims
+//! ```
+//!
+//! When the machine goes down every holder is dead, so claims need not survive it, and nothing is flushed to disk
+//! when a name is taken. A store of another boot may be damaged; it is never opened, only thrown away. Tokens keep
+//! rising because they start above the floor, which is written through to the disk before it is used.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::RenameFlags;
+
+use super::{damaged, io_failed};
+use crate::client::clock::{Clock as _, SystemClock};
+use crate::error::{Error, Result};
+
+/// The format of the store on disk. Another number is another format.
+const FORMAT: u32 = 1;
+const TITLE: &str = "leasehold file store";
+/// How far ahead of the clock the floor is written.
+const FLOOR_SPAN: Duration = Duration::from_secs(600);
+/// When less than this is left of it, it is written anew.
+const FLOOR_MARGIN: Duration = Duration::from_secs(120);
+
+/// Who may use a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    /// Its owner.
+    Private,
+    /// The members of the directory's group.
+    Group,
+}
+
+impl Share {
+    fn word(self) -> &'static str {
+        match self {
+            Share::Private => "private",
+            Share::Group => "group",
+        }
+    }
+
+    fn dir_mode(self) -> u32 {
+        match self {
+            Share::Private => 0o700,
+            // New files belong to the directory's group.
+            Share::Group => 0o2770,
+        }
+    }
+
+    pub(super) fn file_mode(self) -> u32 {
+        match self {
+            Share::Private => 0o600,
+            Share::Group => 0o660,
+        }
+    }
+}
+
+/// What follows `file:` in a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) dir: PathBuf,
+    pub(super) share: Share,
+}
+
+impl Place {
+    pub(super) fn parse(rest: &str) -> Result<Place> {
+        let (dir, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let dir = dir.strip_prefix("//").unwrap_or(dir);
+        let mut share = Share::Private;
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            share = match option {
+                "share=private" => Share::Private,
+                "share=group" => Share::Group,
+                other => {
+                    return Err(Error::invalid(format!(
+                        "`file:` has no option `{other}`; there are `share=private` and `share=group`"
+                    )));
+                }
+            };
+        }
+        let dir = if dir.is_empty() { default_dir()? } else { PathBuf::from(dir) };
+        Ok(Place { dir, share })
+    }
+}
+
+/// The same directory for all processes of a user, whatever is in their environment: a job that cron runs and one that
+/// is typed in must exclude each other.
+fn default_dir() -> Result<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/leasehold"));
+    }
+    let home = std::env::home_dir().filter(|home| home.is_absolute());
+    let home = home.ok_or_else(|| Error::invalid("there is no home directory; give one as `file:DIR`"))?;
+    Ok(home.join(".local/state/leasehold"))
+}
+
+/// A store that is in place for this boot of the machine.
+#[derive(Debug)]
+pub(super) struct Dir {
+    pub(super) root: PathBuf,
+    /// The part for this boot.
+    pub(super) boot: PathBuf,
+    pub(super) share: Share,
+    /// What to add to the time since boot.
+    pub(super) base: u64,
+}
+
+impl Dir {
+    /// Finds the store, or makes it.
+    pub(super) fn prepare(place: &Place) -> Result<Dir> {
+        let root = make_root(place)?;
+        refuse_network(&root)?;
+        refuse_foreign_time()?;
+        let share = read_format(&root, place.share)?;
+        let boot = root.join(format!("boot-{}", boot_id()?));
+        let base = match fs::read_to_string(boot.join("base")) {
+            Ok(base) => parse_number(&base, &boot.join("base"))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => make_boot(&root, &boot, share)?,
+            Err(error) => return Err(io_failed("read", &boot.join("base"), error)),
+        };
+        Ok(Dir { root, boot, share, base })
+    }
+
+    /// The store's time now, in microseconds.
+    pub(super) fn now(&self) -> u64 {
+        self.base + SystemClock.now().as_micros()
+    }
+
+    /// Makes sure that the floor on disk is above `token`, and says where it is.
+    pub(super) fn raise_floor(&self, token: u64) -> Result<u64> {
+        let written = read_floor(&self.root)?;
+        let margin = micros(FLOOR_MARGIN);
+        if written > token + margin {
+            return Ok(written);
+        }
+        let floor = token + micros(FLOOR_SPAN);
+        write_floor(&self.root, self.share, floor)?;
+        Ok(floor)
+    }
+}
+
+/// True if `floor` is high enough for `token` with time to spare.
+pub(super) fn floor_suffices(floor: u64, token: u64) -> bool {
+    floor > token + micros(FLOOR_MARGIN) / 2
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn make_root(place: &Place) -> Result<PathBuf> {
+    let dir = &place.dir;
+    match fs::symlink_metadata(dir) {
+        Ok(found) if found.is_dir() || found.is_symlink() => {}
+        Ok(_) => {
+            return Err(Error::invalid(format!("`{}` is not a directory", dir.display())));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut builder = DirBuilder::new();
+            builder.recursive(true).mode(0o755);
+            if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                builder.create(parent).map_err(|error| io_failed("create", parent, error))?;
+            }
+            match fs::create_dir(dir) {
+                Ok(()) => set_mode(dir, place.share.dir_mode())?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(io_failed("create", dir, error)),
+            }
+        }
+        Err(error) => return Err(io_failed("look at", dir, error)),
+    }
+    fs::canonicalize(dir).map_err(|error| io_failed("look at", dir, error))
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .map_err(|error| io_failed("set the permissions of", path, error))
+}
+
+/// Shared memory and file locks do not work across machines, and on many network file systems not on one either.
+fn refuse_network(root: &Path) -> Result<()> {
+    const NETWORK: [(u32, &str); 14] = [
+        (0x6969, "NFS"),
+        (0x517b, "SMB"),
+        (0xff53_4d42, "CIFS"),
+        (0xfe53_4d42, "SMB2"),
+        (0x0102_1997, "9P"),
+        (0x00c3_6400, "Ceph"),
+        (0x6573_5546, "FUSE"),
+        (0x5346_414f, "AFS"),
+        (0x0bd0_0bd0, "Lustre"),
+        (0x4750_4653, "GPFS"),
+        (0x7461_636f, "OCFS2"),
+        (0x0116_1970, "GFS2"),
+        (0x7375_7245, "Coda"),
+        (0x564c, "NCP"),
+    ];
+    let found = rustix::fs::statfs(root).map_err(|error| io_failed("look at", root, error.into()))?;
+    #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a magic number of 32 bits")]
+    let magic = found.f_type as u32;
+    if let Some((_, kind)) = NETWORK.iter().find(|(number, _)| *number == magic) {
+        return Err(Error::Unsupported {
+            engine: "file",
+            what: format!(
+                "`{}` is on a network file system ({kind}), where locks of several machines can not be trusted; \
+                 choose a directory on a local disk, or another engine to lock across machines",
+                root.display()
+            ),
+        });
+    }
+    const SMALLEST: u64 = 1 << 20;
+    let free = found.f_bavail.saturating_mul(u64::try_from(found.f_bsize).unwrap_or(1));
+    if free < SMALLEST {
+        return Err(Error::Unavailable {
+            engine: "file",
+            what: format!("the disk of `{}` is full ({free} bytes are free); make room", root.display()),
+            source: None,
+        });
+    }
+    Ok(())
+}
+
+/// Leases are counted on the time since boot, which must be the same for all.
+fn refuse_foreign_time() -> Result<()> {
+    let Ok(offsets) = fs::read_to_string("/proc/self/timens_offsets") else { return Ok(()) };
+    let shifted = offsets.lines().any(|line| {
+        line.starts_with("boottime") && line.split_whitespace().skip(1).any(|number| number != "0")
+    });
+    if shifted {
+        return Err(Error::Unsupported {
+            engine: "file",
+            what: "this process is in a time namespace with a clock of its own, so its leases can not be compared \
+                   with those of others; run it outside"
+                .into(),
+        });
+    }
+    Ok(())
+}
+
+fn boot_id() -> Result<String> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let id = fs::read_to_string(path).map_err(|error| io_failed("read", path, error))?;
+    Ok(id.trim().to_owned())
+}
+
+/// Checks what the directory is; marks an empty one as ours.
+fn read_format(root: &Path, share: Share) -> Result<Share> {
+    let path = root.join("format");
+    match fs::read_to_string(&path) {
+        Ok(text) => parse_format(&text, root),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_format(root, &path, share)?;
+            let text = fs::read_to_string(&path).map_err(|error| io_failed("read", &path, error))?;
+            parse_format(&text, root)
+        }
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(foreign(root)),
+        Err(error) => Err(io_failed("read", &path, error)),
+    }
+}
+
+fn parse_format(text: &str, root: &Path) -> Result<Share> {
+    let mut lines = text.lines();
+    if lines.next() != Some(TITLE) {
+        return Err(foreign(root));
+    }
+    let format = lines.next().and_then(|line| line.strip_prefix("format ")?.parse::<u32>().ok());
+    match format {
+        Some(FORMAT) => {}
+        Some(other) => {
+            return Err(Error::Engine {
+                engine: "file",
+                what: format!(
+                    "`{}` has format {other}, and this version knows format {FORMAT}; use the version of leasehold \
+                     that made it, or another directory",
+                    root.display()
+                ),
+                source: None,
+            });
+        }
+        None => return Err(foreign(root)),
+    }
+    match lines.next() {
+        Some("share private") => Ok(Share::Private),
+        Some("share group") => Ok(Share::Group),
+        _ => Err(foreign(root)),
+    }
+}
+
+fn foreign(root: &Path) -> Error {
+    Error::Engine {
+        engine: "file",
+        what: format!(
+            "`{}` is not a store of leasehold, and nothing in it was touched; choose a new or an empty directory",
+            root.display()
+        ),
+        source: None,
+    }
+}
+
+fn make_format(root: &Path, path: &Path, share: Share) -> Result<()> {
+    let entries = fs::read_dir(root).map_err(|error| io_failed("read", root, error))?;
+    for entry in entries {
+        let entry = entry.map_err(|error| io_failed("read", root, error))?;
+        // Another process may be making the same store at this moment.
+        let ours = entry.file_name().to_string_lossy().starts_with(".new-")
+            || entry.file_name() == "floor"
+            || entry.file_name() == "format";
+        if !ours {
+            return Err(foreign(root));
+        }
+    }
+    if fs::symlink_metadata(root.join("floor")).is_err() {
+        write_floor(root, share, 0)?;
+    }
+    let text = format!("{TITLE}\nformat {FORMAT}\nshare {}\n", share.word());
+    let new = write_new(root, share, text.as_bytes())?;
+    put_in_place(&new, path)
+}
+
+/// Writes a file under a name that nobody looks for, through to the disk.
+fn write_new(root: &Path, share: Share, bytes: &[u8]) -> Result<PathBuf> {
+    let path = root.join(format!(".new-{}-{}", std::process::id(), unique()));
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(share.file_mode())
+        .open(&path)
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.set_permissions(fs::Permissions::from_mode(share.file_mode()))?;
+            file.sync_all()
+        });
+    written.map_err(|error| {
+        fs::remove_file(&path).ok();
+        io_failed("write to", root, error)
+    })?;
+    Ok(path)
+}
+
+/// A number that no other thread of this process has been given.
+fn unique() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    COUNT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Gives a new file or directory its name, unless somebody was faster.
+fn put_in_place(new: &Path, path: &Path) -> Result<()> {
+    let renamed =
+        rustix::fs::renameat_with(rustix::fs::CWD, new, rustix::fs::CWD, path, RenameFlags::NOREPLACE);
+    match renamed {
+        Ok(()) => sync_parent(path),
+        Err(rustix::io::Errno::EXIST | rustix::io::Errno::NOTEMPTY) => {
+            fs::remove_dir_all(new).or_else(|_| fs::remove_file(new)).ok();
+            Ok(())
+        }
+        Err(error) => Err(io_failed("create", path, error.into())),
+    }
+}
+
+fn sync_parent(path: &Path) -> Result<()> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    File::open(parent).and_then(|dir| dir.sync_all()).map_err(|error| io_failed("write to", parent, error))
+}
+
+fn read_floor(root: &Path) -> Result<u64> {
+    let path = root.join("floor");
+    let text = fs::read_to_string(&path).map_err(|error| io_failed("read", &path, error))?;
+    parse_number(&text, &path)
+}
+
+fn parse_number(text: &str, path: &Path) -> Result<u64> {
+    let number = text.strip_suffix('\n').and_then(|number| number.parse().ok());
+    number.ok_or_else(|| damaged(format!("`{}` holds no number", path.display()), None))
+}
+
+fn write_floor(root: &Path, share: Share, floor: u64) -> Result<()> {
+    let new = write_new(root, share, format!("{floor}\n").as_bytes())?;
+    let path = root.join("floor");
+    fs::rename(&new, &path).map_err(|error| io_failed("write to", &path, error))?;
+    sync_parent(&path)
+}
+
+/// Makes the part of the store for this boot, and throws those of other boots away.
+fn make_boot(root: &Path, boot: &Path, share: Share) -> Result<u64> {
+    let since_boot = SystemClock.now().as_micros();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros);
+    // Above every token of earlier boots, even if the wall clock was set back since.
+    let now = wall.max(read_floor(root)? + 1).max(since_boot);
+    let base = now - since_boot;
+    write_floor(root, share, now + micros(FLOOR_SPAN))?;
+
+    let new = root.join(format!(".new-{}-{}", std::process::id(), unique()));
+    let made = (|| -> io::Result<()> {
+        for dir in [new.clone(), new.join("alive"), new.join("wake")] {
+            fs::create_dir(&dir)?;
+            fs::set_permissions(&dir, fs::Permissions::from_mode(share.dir_mode()))?;
+        }
+        for (name, text) in [("base", format!("{base}\n")), ("gate", String::new())] {
+            let path = new.join(name);
+            fs::write(&path, text)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(share.file_mode()))?;
+        }
+        Ok(())
+    })();
+    made.map_err(|error| {
+        fs::remove_dir_all(&new).ok();
+        io_failed("write to", root, error)
+    })?;
+    put_in_place(&new, boot)?;
+    remove_other_boots(root, boot);
+    let path = boot.join("base");
+    let text = fs::read_to_string(&path).map_err(|error| io_failed("read", &path, error))?;
+    parse_number(&text, &path)
+}
+
+/// What is left of other boots is of no use; if it can not be removed it does no harm.
+fn remove_other_boots(root: &Path, boot: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let other = entry.file_name().to_string_lossy().starts_with("boot-") && entry.path() != boot;
+        if other {
+            fs::remove_dir_all(entry.path()).ok();
+        }
+    }
+}
+
+/// True if the file that was opened is no longer in the directory: somebody removed the store.
+pub(super) fn removed(file: &File) -> bool {
+    file.metadata().is_ok_and(|found| found.nlink() == 0)
+}

@@ -1,0 +1,189 @@
+//! What the rows of a store look like.
+//!
+//! One table of bytes, sorted by key. The first byte of a key says what the row is:
+//!
+//! ```text
+//! n family name           the state of a name
+//! q family length name place    one waiter of a name, in order
+//! o owner                 where that owner waits
+//! w family length name seat     a client that wants to hear of changes
+//! c name                  a cell
+//! f                       a floor for tokens of names that were forgotten
+//! s                       the last seat that was given
+//! ```
+
+use heed::types::Bytes;
+use heed::{Database, RwTxn};
+use serde::{Deserialize, Serialize};
+
+use crate::claim::{Micros, OwnerId, Queue, Seat, State, Waiter};
+use crate::name::{Family, Name, fold};
+
+/// The one table.
+pub(super) type Table = Database<'static, Bytes, Bytes>;
+
+/// The longest name that is stored as it is. Keys of the store are at most 511 bytes.
+const LONGEST_KEY: usize = 480;
+
+pub(super) const FLOOR: &[u8] = b"f";
+pub(super) const LAST_SEAT: &[u8] = b"s";
+
+/// The state of a name.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// The name, where the key is only a part of it and a hash.
+    pub(super) text: Option<String>,
+    /// The next place in the queue.
+    pub(super) next_place: u64,
+    pub(super) state: State,
+}
+
+/// A cell.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct CellRow {
+    pub(super) version: u64,
+    pub(super) expires: Micros,
+    pub(super) bytes: Vec<u8>,
+}
+
+pub(super) fn family_byte(family: Family) -> u8 {
+    match family {
+        Family::Lock => b'l',
+        Family::Semaphore => b's',
+        Family::Election => b'e',
+        Family::Cell => b'c',
+    }
+}
+
+pub(super) fn name_key(name: &Name) -> Vec<u8> {
+    name_key_of(name.family(), &fold(name.as_str(), LONGEST_KEY))
+}
+
+pub(super) fn name_key_of(family: Family, folded: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(2 + folded.len());
+    key.extend_from_slice(&[b'n', family_byte(family)]);
+    key.extend_from_slice(folded.as_bytes());
+    key
+}
+
+/// The text of a name from its row.
+pub(super) fn text_of<'a>(key: &'a [u8], record: &'a Record) -> Option<&'a str> {
+    record.text.as_deref().or_else(|| std::str::from_utf8(key.get(2..)?).ok())
+}
+
+/// The text to store beside a key, if the key is not the whole name.
+pub(super) fn text_beside_key(name: &Name) -> Option<String> {
+    let whole = matches!(fold(name.as_str(), LONGEST_KEY), std::borrow::Cow::Borrowed(_));
+    (!whole).then(|| name.as_str().to_owned())
+}
+
+pub(super) fn cell_key(name: &Name) -> Vec<u8> {
+    let mut key = vec![b'c'];
+    key.extend_from_slice(fold(name.as_str(), LONGEST_KEY).as_bytes());
+    key
+}
+
+/// The start of the keys of rows that belong to a name. With the length in it, no name's rows start like another's.
+fn prefix(kind: u8, name_key: &[u8]) -> Vec<u8> {
+    let (family, folded) = (name_key[1], &name_key[2..]);
+    let length = u16::try_from(folded.len()).unwrap_or(u16::MAX).to_be_bytes();
+    [&[kind, family], length.as_slice(), folded].concat()
+}
+
+pub(super) fn watchers_prefix(name: &Name) -> Vec<u8> {
+    prefix(b'w', &name_key(name))
+}
+
+pub(super) fn watcher_key(name: &Name, seat: Seat) -> Vec<u8> {
+    [watchers_prefix(name).as_slice(), &seat.to_be_bytes()].concat()
+}
+
+/// The number at the end of a key.
+pub(super) fn number_after(prefix: &[u8], key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(prefix.len()..)?.try_into().ok()?))
+}
+
+pub(super) fn number(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_be_bytes)
+}
+
+fn owner_key(owner: OwnerId) -> [u8; 17] {
+    let mut key = [b'o'; 17];
+    key[1..].copy_from_slice(&owner.0.to_be_bytes());
+    key
+}
+
+/// What can go wrong with a row.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RowError {
+    #[error(transparent)]
+    Store(#[from] heed::Error),
+    #[error(transparent)]
+    Encoding(#[from] postcard::Error),
+}
+
+pub(super) fn encode<T: Serialize>(row: &T) -> Result<Vec<u8>, RowError> {
+    Ok(postcard::to_stdvec(row)?)
+}
+
+pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RowError> {
+    Ok(postcard::from_bytes(bytes)?)
+}
+
+/// The queue of a name, as rows.
+pub(super) struct Rows<'a, 'txn> {
+    pub(super) table: Table,
+    pub(super) txn: &'a mut RwTxn<'txn>,
+    pub(super) name_key: &'a [u8],
+    pub(super) next_place: &'a mut u64,
+}
+
+impl Rows<'_, '_> {
+    fn place_key(&self, place: u64) -> Vec<u8> {
+        [prefix(b'q', self.name_key).as_slice(), &place.to_be_bytes()].concat()
+    }
+
+    fn place_of(&self, owner: OwnerId) -> Result<Option<u64>, RowError> {
+        Ok(self.table.get(self.txn, &owner_key(owner))?.map(number))
+    }
+
+    /// The first waiters, in order.
+    pub(super) fn waiters(&self, most: usize) -> Result<Vec<Waiter>, RowError> {
+        let rows = self.table.prefix_iter(self.txn, &prefix(b'q', self.name_key))?;
+        rows.take(most).map(|row| decode(row?.1)).collect()
+    }
+}
+
+impl Queue for Rows<'_, '_> {
+    type Error = RowError;
+
+    fn first(&self) -> Result<Option<Waiter>, RowError> {
+        Ok(self.waiters(1)?.pop())
+    }
+
+    fn push(&mut self, waiter: Waiter) -> Result<(), RowError> {
+        let place = *self.next_place;
+        *self.next_place += 1;
+        let key = self.place_key(place);
+        self.table.put(self.txn, &key, &encode(&waiter)?)?;
+        self.table.put(self.txn, &owner_key(waiter.owner), &place.to_be_bytes())?;
+        Ok(())
+    }
+
+    fn touch(&mut self, owner: OwnerId, alive_until: Micros) -> Result<bool, RowError> {
+        let Some(place) = self.place_of(owner)? else { return Ok(false) };
+        let key = self.place_key(place);
+        let Some(row) = self.table.get(self.txn, &key)? else { return Ok(false) };
+        let mut waiter: Waiter = decode(row)?;
+        waiter.alive_until = alive_until;
+        self.table.put(self.txn, &key, &encode(&waiter)?)?;
+        Ok(true)
+    }
+
+    fn remove(&mut self, owner: OwnerId) -> Result<bool, RowError> {
+        let Some(place) = self.place_of(owner)? else { return Ok(false) };
+        let key = self.place_key(place);
+        self.table.delete(self.txn, &owner_key(owner))?;
+        Ok(self.table.delete(self.txn, &key)?)
+    }
+}

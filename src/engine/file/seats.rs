@@ -1,0 +1,287 @@
+//! Seats: who lives, and how to reach them.
+//!
+//! A client keeps a named pipe of its own open, and locked, for as long as it lives. The kernel frees the lock and closes
+//! the pipe when the process ends, however it ends. So whoever can take the lock knows that the client is dead, and
+//! whoever reads from the pipe is told when it dies. No process number is trusted for that: it works across
+//! containers that share the directory.
+//!
+//! A client that waits listens on a datagram socket beside it. A message is a hint; losing one costs time only.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkfifoat};
+use tokio::net::unix::pipe;
+
+use super::dir::Dir;
+use super::io_failed;
+use crate::claim::{OwnerId, Seat};
+use crate::engine::Hint;
+use crate::error::Result;
+use crate::name::{Family, Name};
+
+/// How often a peer is looked at whose end can not be waited for.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often it is looked at all the same.
+const LOOK_ANYWAY: Duration = Duration::from_secs(1);
+
+/// A client's proof of life.
+#[derive(Debug)]
+pub(super) struct SeatFile {
+    path: PathBuf,
+    _locked: File,
+}
+
+impl SeatFile {
+    /// Takes a seat. It is seen by others only once it is locked.
+    pub(super) fn take(dir: &Dir, seat: Seat) -> Result<SeatFile> {
+        let path = alive_path(dir, seat);
+        let new = path.with_extension("new");
+        let made = (|| {
+            mkfifoat(CWD, &new, Mode::from_raw_mode(dir.share.file_mode()))?;
+            // Opened for both, so that neither the open nor anything later waits for a reader.
+            let pipe = OpenOptions::new().read(true).write(true).open(&new)?;
+            flock(&pipe, FlockOperation::NonBlockingLockExclusive)?;
+            fs::set_permissions(&new, fs::Permissions::from_mode(dir.share.file_mode()))?;
+            fs::rename(&new, &path)?;
+            Ok(pipe)
+        })();
+        let locked = made.map_err(|error: io::Error| io_failed("write to", &new, error))?;
+        Ok(SeatFile { path, _locked: locked })
+    }
+}
+
+impl Drop for SeatFile {
+    fn drop(&mut self) {
+        fs::remove_file(&self.path).ok();
+    }
+}
+
+fn alive_path(dir: &Dir, seat: Seat) -> PathBuf {
+    dir.boot.join("alive").join(seat.to_string())
+}
+
+/// Opens the pipe of another client, to look or to listen.
+fn open_peer(dir: &Dir, seat: Seat) -> io::Result<File> {
+    // Without the flag the open would wait for a writer, who may be dead.
+    let no_wait = OFlags::NONBLOCK.bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(no_wait).open(alive_path(dir, seat))
+}
+
+/// What is known of other clients.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    /// The files of those that were alive when last looked at.
+    open: Mutex<HashMap<Seat, File>>,
+}
+
+impl Peers {
+    /// False only if the client is known to be dead.
+    pub(super) fn alive(&self, dir: &Dir, seat: Seat) -> bool {
+        const MOST_OPEN: usize = 64;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = open.get(&seat) {
+            if locked_by_other(file) {
+                return true;
+            }
+            open.remove(&seat);
+            fs::remove_file(alive_path(dir, seat)).ok();
+            return false;
+        }
+        match open_peer(dir, seat) {
+            Ok(file) if locked_by_other(&file) => {
+                if open.len() >= MOST_OPEN {
+                    open.clear();
+                }
+                open.insert(seat, file);
+                true
+            }
+            Ok(_) => {
+                fs::remove_file(alive_path(dir, seat)).ok();
+                false
+            }
+            // Out of file descriptors, say: nothing is known, and nobody is declared dead.
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+}
+
+fn locked_by_other(file: &File) -> bool {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            flock(file, FlockOperation::Unlock).ok();
+            false
+        }
+        Err(_) => true,
+    }
+}
+
+/// Waits until a client is dead.
+pub(super) async fn death(dir: &Dir, peers: &Peers, seat: Seat) {
+    let pipe = open_peer(dir, seat).and_then(pipe::Receiver::from_file).ok();
+    while peers.alive(dir, seat) {
+        let Some(pipe) = &pipe else {
+            tokio::time::sleep(LOOK).await;
+            continue;
+        };
+        // Nobody ever writes: the pipe can be read when its other end is closed.
+        tokio::time::timeout(LOOK_ANYWAY, pipe.readable()).await.ok();
+        if pipe.try_read(&mut [0]).is_ok() && peers.alive(dir, seat) {
+            // Closed and still locked: the instant before the end.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// Removes what dead clients left behind.
+pub(super) fn tidy(dir: &Dir, peers: &Peers) {
+    for entry in fs::read_dir(dir.boot.join("alive")).into_iter().flatten().flatten() {
+        let seat = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(seat) = seat
+            && !peers.alive(dir, seat)
+        {
+            fs::remove_file(wake_path(&dir.boot, seat)).ok();
+        }
+    }
+}
+
+fn wake_path(boot: &Path, seat: Seat) -> PathBuf {
+    boot.join("wake").join(seat.to_string())
+}
+
+/// The addresses of sockets in a directory. The name of a socket may be 107 bytes long at most; a longer one is reached
+/// through the open directory.
+#[derive(Debug)]
+struct Addresses {
+    boot: PathBuf,
+    opened: Option<File>,
+}
+
+impl Addresses {
+    fn new(dir: &Dir) -> Result<Addresses> {
+        const LONGEST: usize = 107 - 20;
+        let wake = dir.boot.join("wake");
+        let opened = if wake.as_os_str().len() > LONGEST {
+            Some(File::open(&wake).map_err(|error| io_failed("open", &wake, error))?)
+        } else {
+            None
+        };
+        Ok(Addresses { boot: dir.boot.clone(), opened })
+    }
+
+    fn of(&self, seat: Seat) -> PathBuf {
+        match &self.opened {
+            Some(dir) => PathBuf::from(format!("/proc/self/fd/{}/{seat}", dir.as_raw_fd())),
+            None => wake_path(&self.boot, seat),
+        }
+    }
+}
+
+/// Sends hints to other clients.
+#[derive(Debug)]
+pub(super) struct Post {
+    socket: UnixDatagram,
+    addresses: Addresses,
+}
+
+impl Post {
+    pub(super) fn new(dir: &Dir) -> Result<Post> {
+        let socket = UnixDatagram::unbound().and_then(|socket| {
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        let socket = socket.map_err(|error| io_failed("make a socket for", &dir.boot, error))?;
+        Ok(Post { socket, addresses: Addresses::new(dir)? })
+    }
+
+    /// Sends a message; whoever it is for asks again in time if it is lost.
+    pub(super) fn send(&self, seat: Seat, message: &[u8]) {
+        const TRIES: u32 = 100;
+        let address = self.addresses.of(seat);
+        for _ in 0..TRIES {
+            match self.socket.send_to(message, &address) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    // Nobody listens there any more.
+                    fs::remove_file(&address).ok();
+                    return;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Listens for what is sent to `seat`.
+    pub(super) fn listen(&self, dir: &Dir, seat: Seat) -> Result<Mailbox> {
+        let path = wake_path(&dir.boot, seat);
+        let socket = tokio::net::UnixDatagram::bind(self.addresses.of(seat)).and_then(|socket| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(dir.share.file_mode()))?;
+            Ok(socket)
+        });
+        let socket = socket.map_err(|error| io_failed("listen at", &path, error))?;
+        Ok(Mailbox { socket, path })
+    }
+}
+
+/// Where a client hears hints.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    socket: tokio::net::UnixDatagram,
+    path: PathBuf,
+}
+
+impl Mailbox {
+    pub(super) async fn receive(&self) -> io::Result<Vec<Hint>> {
+        let mut message = vec![0; 1 << 16];
+        let length = self.socket.recv(&mut message).await?;
+        Ok(decode(&message[..length]))
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        fs::remove_file(&self.path).ok();
+    }
+}
+
+/// A message that wakes owners.
+pub(super) fn wake_message(owners: impl Iterator<Item = OwnerId>) -> Vec<u8> {
+    let mut message = vec![b'w'];
+    owners.for_each(|owner| message.extend_from_slice(&owner.0.to_be_bytes()));
+    message
+}
+
+/// A message that tells an owner that its claim was broken.
+pub(super) fn broken_message(owner: OwnerId) -> Vec<u8> {
+    [b"b".as_slice(), &owner.0.to_be_bytes()].concat()
+}
+
+/// A message that an election or a cell has changed.
+pub(super) fn changed_message(name: &Name) -> Vec<u8> {
+    let family = super::rows::family_byte(name.family());
+    [&[b'c', family], name.as_str().as_bytes()].concat()
+}
+
+/// Understands a message; what can not be understood wakes everybody.
+fn decode(message: &[u8]) -> Vec<Hint> {
+    let owners = |bytes: &[u8]| -> Vec<OwnerId> {
+        bytes.as_chunks::<16>().0.iter().map(|owner| OwnerId(u128::from_be_bytes(*owner))).collect()
+    };
+    let changed = |family: u8, text: &[u8]| {
+        let family = Family::ALL.into_iter().find(|known| super::rows::family_byte(*known) == family)?;
+        Name::new(family, std::str::from_utf8(text).ok()?).ok()
+    };
+    match message {
+        [b'w', rest @ ..] => owners(rest).into_iter().map(Hint::Wake).collect(),
+        [b'b', rest @ ..] => owners(rest).into_iter().map(Hint::Broken).collect(),
+        [b'c', family, text @ ..] => changed(*family, text).map_or(vec![Hint::WakeAll], |name| vec![Hint::Changed(name)]),
+        _ => vec![Hint::WakeAll],
+    }
+}

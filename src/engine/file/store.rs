@@ -1,0 +1,393 @@
+//! The store itself: one memory-mapped file, written by one process at a time.
+//!
+//! A write takes microseconds and happens where it is asked for. Before it, the process takes the *gate*, a file lock.
+//! The store has a lock of its own, but that one can be waited for only without a limit; if a process is stopped
+//! (SIGSTOP) in the middle of a write, the gate is where the others notice, and say so, instead of hanging.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::Duration;
+
+use heed::types::Bytes;
+use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RwTxn, WithoutTls};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+
+use super::dir::{self, Dir, Place};
+use super::rows::Table;
+use super::{failed, io_failed};
+use crate::client::clock::{Clock as _, SystemClock};
+use crate::error::{Error, Result};
+
+/// The most that a store can grow to. Address space, not disk: the file is as large as what is in it.
+const LARGEST: usize = if cfg!(target_pointer_width = "64") { 4 << 30 } else { 256 << 20 };
+/// How many processes can read at the same time.
+const READERS: u32 = 1024;
+/// How often it is checked, in microseconds, that the store was not removed.
+const CHECK_EVERY: u64 = 10_000;
+/// How long the gate may be shut. A write takes microseconds.
+const GATE_LIMIT: Duration = Duration::from_secs(3);
+/// How often a gate that is taken is tried again before a thread is sent to wait for it.
+const QUICK_TRIES: u32 = 20;
+const POLITE_TRIES: u32 = 60;
+
+/// The store of one directory in this process. All clients of the process share it: it must be opened only once.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) dir: Dir,
+    /// Gone when the store is closed.
+    env: Option<Env<WithoutTls>>,
+    table: Table,
+    gate: File,
+    /// The gate keeps processes apart, this keeps threads apart.
+    thread_gate: Mutex<()>,
+    /// At most one thread waits for the gate.
+    lane: Arc<tokio::sync::Mutex<()>>,
+    floor: AtomicU64,
+    pid: u32,
+    /// When it was last seen that the store is still there, on the system's clock.
+    checked_at: AtomicU64,
+}
+
+/// The stores that are open in this process.
+static STORES: LazyLock<Mutex<HashMap<PathBuf, Weak<Store>>>> = LazyLock::new(Mutex::default);
+
+fn stores() -> MutexGuard<'static, HashMap<PathBuf, Weak<Store>>> {
+    STORES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store {
+    pub(super) fn open(place: &Place) -> Result<Arc<Store>> {
+        let dir = Dir::prepare(place)?;
+        loop {
+            let mut open = stores();
+            open.retain(|_, store| store.strong_count() > 0);
+            if let Some(store) = open.get(&dir.boot).and_then(Weak::upgrade) {
+                if !dir::removed(&store.gate) {
+                    return Ok(store);
+                }
+                return Err(gone(&dir.root));
+            }
+            match Store::open_first(&dir) {
+                Err(OpenError::StillClosing) => {
+                    // Another thread is on its way out of the same store.
+                    drop(open);
+                    std::thread::yield_now();
+                }
+                Err(OpenError::Failed(error)) => return Err(error),
+                Ok((env, table, gate)) => {
+                    let floor = dir.raise_floor(dir.now())?;
+                    let store = Arc::new(Store {
+                        env: Some(env),
+                        table,
+                        gate,
+                        thread_gate: Mutex::new(()),
+                        lane: Arc::default(),
+                        floor: AtomicU64::new(floor),
+                        pid: rustix::process::getpid().as_raw_pid().unsigned_abs(),
+                        checked_at: AtomicU64::new(0),
+                        dir,
+                    });
+                    open.insert(store.dir.boot.clone(), Arc::downgrade(&store));
+                    return Ok(store);
+                }
+            }
+        }
+    }
+
+    fn open_first(dir: &Dir) -> Result<(Env<WithoutTls>, Table, File), OpenError> {
+        let path = dir.boot.join("gate");
+        let gate = OpenOptions::new().read(true).write(true).open(&path);
+        let gate = gate.map_err(|error| OpenError::Failed(io_failed("open", &path, error)))?;
+        // One process at a time, so that the first finishes the files before others see them.
+        flock(&gate, FlockOperation::LockExclusive)
+            .map_err(|error| OpenError::Failed(io_failed("lock", &path, error.into())))?;
+        let opened = open_env(dir);
+        flock(&gate, FlockOperation::Unlock).ok();
+        let (env, table) = opened?;
+        Ok((env, table, gate))
+    }
+
+    fn env(&self) -> Result<&Env<WithoutTls>> {
+        self.env.as_ref().ok_or_else(|| gone(&self.dir.root))
+    }
+
+    /// Reads, without waiting for anybody.
+    pub(super) fn read<T>(&self, work: impl FnOnce(&heed::RoTxn<'_, WithoutTls>, Table) -> Result<T>) -> Result<T> {
+        self.check()?;
+        let txn = self.env()?.read_txn().map_err(|error| failed(error.into()))?;
+        work(&txn, self.table)
+    }
+
+    /// Writes: all of it or nothing. If the future is dropped, either the write is done already or it never happens.
+    pub(super) async fn write<T, F>(self: &Arc<Store>, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Writing<'_>) -> Result<T> + Send + 'static,
+    {
+        if let Some(gate) = self.try_gate()? {
+            return self.write_behind(gate, work);
+        }
+        let lane = Arc::clone(&self.lane).lock_owned().await;
+        let wanted = Wanted::default();
+        let (store, still_wanted) = (Arc::clone(self), Arc::clone(&wanted.0));
+        let written = tokio::task::spawn_blocking(move || {
+            let _lane = lane;
+            let gate = store.wait_for_gate()?;
+            // The caller may have gone while the gate was shut. Once past this line the write is finished before
+            // anybody else passes the gate, so a caller that goes later finds it done.
+            if !still_wanted.load(Ordering::Acquire) {
+                return Err(gone(&store.dir.root));
+            }
+            store.write_behind(gate, work)
+        });
+        let Ok(written) = tokio::time::timeout(GATE_LIMIT, written).await else {
+            return Err(self.gate_stuck());
+        };
+        drop(wanted);
+        written.map_err(|error| Error::Unavailable {
+            engine: "file",
+            what: "the runtime is shutting down".into(),
+            source: Some(error.into()),
+        })?
+    }
+
+    /// Somebody has been writing for seconds: a process that is stopped, or a disk that hangs.
+    fn gate_stuck(&self) -> Error {
+        let who = gate_holder(&self.gate).map_or_else(String::new, |pid| format!(" by process {pid}"));
+        Error::Unavailable {
+            engine: "file",
+            what: format!(
+                "the store `{}` has been locked for {GATE_LIMIT:?}{who}; if that process is stopped, continue or \
+                 kill it",
+                self.dir.root.display()
+            ),
+            source: None,
+        }
+    }
+
+    fn write_behind<T>(&self, gate: Gate<'_>, work: impl FnOnce(&mut Writing<'_>) -> Result<T>) -> Result<T> {
+        self.check()?;
+        let txn = self.env()?.write_txn().map_err(|error| failed(error.into()))?;
+        let mut writing =
+            Writing { txn, table: self.table, now: self.dir.now(), outcome: Outcome::Commit };
+        let done = work(&mut writing)?;
+        if writing.outcome == Outcome::Commit {
+            writing.txn.commit().map_err(|error| failed(error.into()))?;
+        } else {
+            writing.txn.abort();
+        }
+        drop(gate);
+        Ok(done)
+    }
+
+    fn try_gate(&self) -> Result<Option<Gate<'_>>> {
+        for attempt in 0..QUICK_TRIES + POLITE_TRIES {
+            let thread = match self.thread_gate.try_lock() {
+                Ok(thread) => Some(thread),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            if let Some(thread) = thread {
+                match flock(&self.gate, FlockOperation::NonBlockingLockExclusive) {
+                    Ok(()) => return Ok(Some(Gate { file: &self.gate, _thread: thread })),
+                    Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(self.gate_failed(error)),
+                }
+            }
+            if attempt < QUICK_TRIES {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        Ok(None)
+    }
+
+    fn wait_for_gate(&self) -> Result<Gate<'_>> {
+        let thread = self.thread_gate.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match flock(&self.gate, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(Gate { file: &self.gate, _thread: thread }),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(self.gate_failed(error)),
+            }
+        }
+    }
+
+    fn gate_failed(&self, error: rustix::io::Errno) -> Error {
+        io_failed("lock", &self.dir.boot.join("gate"), error.into())
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.pid != rustix::process::getpid().as_raw_pid().unsigned_abs() {
+            return Err(Error::invalid(
+                "this client was made before a fork; a child process must connect for itself",
+            ));
+        }
+        let now = SystemClock.now().as_micros();
+        if now.saturating_sub(self.checked_at.load(Ordering::Relaxed)) > CHECK_EVERY {
+            self.checked_at.store(now, Ordering::Relaxed);
+            if dir::removed(&self.gate) {
+                return Err(gone(&self.dir.root));
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the store is no longer where others would look for it.
+    pub(super) fn moved(&self) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+        let ours = self.gate.metadata();
+        let there = std::fs::metadata(self.dir.boot.join("gate"));
+        match (ours, there) {
+            (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) != (there.dev(), there.ino()),
+            (_, Err(error)) => error.kind() == std::io::ErrorKind::NotFound,
+            (Err(_), _) => false,
+        }
+    }
+
+    /// Makes sure that a token can be given out and will never be given again, whatever happens to the machine.
+    pub(super) fn reserve(&self, last_token: u64) -> Result<()> {
+        if !dir::floor_suffices(self.floor.load(Ordering::Acquire), last_token) {
+            let floor = self.dir.raise_floor(last_token)?;
+            self.floor.store(floor, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Some(env) = self.env.take() {
+            env.prepare_for_closing().wait();
+        }
+    }
+}
+
+pub(super) fn gone(root: &Path) -> Error {
+    Error::Engine {
+        engine: "file",
+        what: format!(
+            "the store `{}` was removed or moved while in use; stop all users, then connect again",
+            root.display()
+        ),
+        source: None,
+    }
+}
+
+enum OpenError {
+    StillClosing,
+    Failed(Error),
+}
+
+fn open_env(dir: &Dir) -> Result<(Env<WithoutTls>, Table), OpenError> {
+    let fail = |error: heed::Error| match error {
+        heed::Error::EnvAlreadyOpened => OpenError::StillClosing,
+        error => OpenError::Failed(failed(error.into())),
+    };
+    let mut options = EnvOpenOptions::new().read_txn_without_tls();
+    options.map_size(LARGEST).max_readers(READERS);
+    // SAFETY: the flags and the mapping are sound as long as nobody else truncates the file or writes to it past the
+    // store's own locking. The directory is ours alone: it is private or of one group, it was checked to be on a local
+    // disk and to carry our mark, and its files were made in this boot of the machine, so they were never cut by a
+    // crash. `Store::open` opens it once per process. NO_SYNC gives up durability over a crash of the machine, after
+    // which these files are not read again.
+    #[expect(unsafe_code, reason = "a memory-mapped store can not be opened otherwise")]
+    let env = unsafe {
+        options.flags(EnvFlags::NO_SYNC);
+        options.open(&dir.boot)
+    }
+    .map_err(fail)?;
+    finish_files(dir).map_err(OpenError::Failed)?;
+    env.clear_stale_readers().map_err(fail)?;
+    let txn = env.write_txn().map_err(fail)?;
+    let table = env
+        .create_databases_and_commit(txn, |opener, txn| {
+            opener.create_database::<Bytes, Bytes>(txn, None).map(CommitOrAbort::<_, ()>::Commit)
+        })
+        .map_err(fail)?
+        .unwrap_commit();
+    Ok((env, table))
+}
+
+/// Sets the permissions of the store's files, and fills the one that is mapped for writing: a hole in it would kill the
+/// process when the disk is full.
+fn finish_files(dir: &Dir) -> Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let wanted = dir.share.file_mode();
+    for name in ["data.mdb", "lock.mdb"] {
+        let path = dir.boot.join(name);
+        let found = std::fs::metadata(&path).map_err(|error| io_failed("look at", &path, error))?;
+        if found.mode() & 0o777 != wanted {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(wanted))
+                .map_err(|error| io_failed("set the permissions of", &path, error))?;
+        }
+        if name == "lock.mdb" && found.blocks() * 512 < found.len() {
+            let file = OpenOptions::new().write(true).open(&path);
+            let file = file.map_err(|error| io_failed("open", &path, error))?;
+            match fallocate(&file, FallocateFlags::empty(), 0, found.len()) {
+                Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+                Err(error) => return Err(io_failed("write to", &path, error.into())),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The process that has locked a file, as the kernel lists it.
+fn gate_holder(gate: &File) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+    let inode = gate.metadata().ok()?.ino().to_string();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (kind, pid, file) = (fields.get(1)?, fields.get(4)?, fields.get(5)?);
+        (*kind == "FLOCK" && file.rsplit(':').next() == Some(&inode)).then(|| pid.parse().ok())?
+    })
+}
+
+/// The right to write.
+struct Gate<'a> {
+    file: &'a File,
+    _thread: MutexGuard<'a, ()>,
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        // Can only fail if the file was never locked.
+        flock(self.file, FlockOperation::Unlock).ok();
+    }
+}
+
+/// Says no once it is dropped.
+struct Wanted(Arc<AtomicBool>);
+
+impl Default for Wanted {
+    fn default() -> Wanted {
+        Wanted(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// What becomes of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Commit,
+    Abort,
+}
+
+/// A write that is going on.
+pub(super) struct Writing<'a> {
+    pub(super) txn: RwTxn<'a>,
+    pub(super) table: Table,
+    pub(super) now: u64,
+    pub(super) outcome: Outcome,
+}

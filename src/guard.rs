@@ -1,0 +1,191 @@
+//! The guard: what a caller holds.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::clock::Moment;
+use crate::client::hold::Hold;
+use crate::error::{Loss, Result};
+use crate::token::Token;
+
+/// How sure a holder can be of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// The lease stands.
+    Held,
+    /// The lease stands until its deadline, but the last renewal failed.
+    InDoubt,
+    /// Over. Somebody else may hold the name.
+    Lost,
+}
+
+/// A name that is held.
+///
+/// Dropped, it is released in the background; [`Guard::release`] also waits for the engine's word. The lease is
+/// renewed for as long as the guard lives.
+///
+/// What the guard says is judged by the clock at the moment it is asked: a process that was paused for longer than
+/// its lease is told *lost* by the first call it makes. What no guard can do is stop work that is already on its
+/// way; for that, give [`Guard::token`] to the resource and let it check ([`crate::Fence`]).
+#[derive(Debug)]
+#[must_use = "a guard that is dropped is released at once"]
+pub struct Guard {
+    hold: Shared,
+}
+
+#[derive(Debug)]
+enum Shared {
+    Alone(Hold),
+    /// Taken again by the same owner: ends with the last of them.
+    Again(Arc<Hold>),
+}
+
+impl Guard {
+    pub(crate) fn new(hold: Hold) -> Guard {
+        Guard { hold: Shared::Alone(hold) }
+    }
+
+    pub(crate) fn again(hold: Arc<Hold>) -> Guard {
+        Guard { hold: Shared::Again(hold) }
+    }
+
+    pub(crate) fn hold(&self) -> &Hold {
+        match &self.hold {
+            Shared::Alone(hold) => hold,
+            Shared::Again(hold) => hold,
+        }
+    }
+
+    /// For what only one guard of the claim may do.
+    pub(crate) fn hold_mut(&mut self) -> Option<&mut Hold> {
+        match &mut self.hold {
+            Shared::Alone(hold) => Some(hold),
+            Shared::Again(_) => None,
+        }
+    }
+
+    /// What is held.
+    pub fn name(&self) -> &str {
+        self.hold().lease().name.as_str()
+    }
+
+    /// The fencing token: greater than that of any earlier holder of the name.
+    pub fn token(&self) -> Token {
+        Token::granted(self.hold().token())
+    }
+
+    /// Held, in doubt or lost, at this moment.
+    pub fn standing(&self) -> Standing {
+        self.hold().lease().standing()
+    }
+
+    /// True unless lost.
+    pub fn is_held(&self) -> bool {
+        self.standing() != Standing::Lost
+    }
+
+    /// When the lease ends if it is not renewed, on the client's clock.
+    pub fn deadline(&self) -> Moment {
+        self.hold().lease().deadline()
+    }
+
+    /// How long the lease lasts if it is not renewed.
+    pub fn remaining(&self) -> Duration {
+        let lease = self.hold().lease();
+        match lease.loss() {
+            Some(_) => Duration::ZERO,
+            None => lease.deadline().since(lease.client.clock.now()),
+        }
+    }
+
+    /// An error if the name is lost: put it before each step that must not be made too late.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Lost`].
+    pub fn check(&self) -> Result<()> {
+        self.hold().check()
+    }
+
+    /// Waits until the name is lost; for ever if it never is.
+    ///
+    /// Fires no later than the deadline, even while a renewal hangs; at once if it is lost already; never because
+    /// of a release. The future does not borrow the guard.
+    ///
+    /// # Cancel safety
+    ///
+    /// It can be dropped and made again at any time.
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static {
+        let (lease, token) = (Arc::clone(self.hold().lease()), self.hold().token());
+        async move { lease.lost(token).await }
+    }
+
+    /// Waits until the name is in doubt or lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// It can be dropped and made again at any time.
+    pub fn endangered(&self) -> impl Future<Output = Standing> + Send + 'static {
+        let (lease, token) = (Arc::clone(self.hold().lease()), self.hold().token());
+        async move { lease.endangered(token).await }
+    }
+
+    /// Does the work, and stops it (drops its future) if the name is lost before it is done.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Lost`] if the work was stopped, or if the name was lost by the time the work was done.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> leasehold::Result<()> {
+    /// let client = leasehold::connect("memory:").await?;
+    /// let guard = client.mutex("report")?.lock().await?;
+    /// let sum = guard.run(async { 1 + 1 }).await?;
+    /// assert_eq!(sum, 2);
+    /// # guard.release().await
+    /// # }
+    /// ```
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        let lease = self.hold().lease();
+        let lost = lease.lost(self.hold().token());
+        let done = tokio::select! {
+            biased;
+            why = lost => return Err(lease.lost_error(self.hold().token(), why)),
+            done = work => done,
+        };
+        self.check()?;
+        Ok(done)
+    }
+
+    /// Gives the name back and waits until the engine has heard.
+    ///
+    /// If others in this process wait for the name it goes to the first of them, within the budget of
+    /// [`crate::Options::hand_over`], and the engine need not hear. A guard that was taken again by the same
+    /// [`crate::Owner`] only ends the hold when it is the last.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Lost`] if the name was lost before; [`crate::Error::Unavailable`] if the engine did not
+    /// answer for as long as the lease could stand.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background.
+    pub async fn release(self) -> Result<()> {
+        match self.hold {
+            Shared::Alone(hold) => hold.release().await,
+            Shared::Again(hold) => match Arc::into_inner(hold) {
+                Some(hold) => hold.release().await,
+                None => Ok(()),
+            },
+        }
+    }
+}

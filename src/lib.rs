@@ -1,0 +1,53 @@
+//! Locks with leases and fencing tokens, on the engine you already run.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> leasehold::Result<()> {
+//! let client = leasehold::connect("memory:").await?;
+//! let guard = client.mutex("stock/42")?.lock().await?;
+//! println!("held under token {}", guard.token());
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Three layers:
+//!
+//! * **Locks** are what you hold: [`Mutex`], [`RwLock`], [`Semaphore`], [`Multi`], [`Election`], [`Latch`]. Taking one
+//!   gives a [`Guard`] with a fencing [`Token`], which says whether it is *held*, *in doubt* or *lost*.
+//! * The [`Client`] makes them. It renews all their leases together, lets the tasks of one process pass a name
+//!   among themselves, and tells what happens ([`Client::events`]).
+//! * An [`engine`] keeps the claims: see [`connect`] for those that there are.
+//!
+//! # What a lock can not promise
+//!
+//! A lease can not stop a process that was paused from acting late. Only the resource can, by refusing a token older
+//! than one it has seen: [`Fence`], and `examples/fencing.rs`.
+//!
+//! # What it does not do
+//!
+//! There is no consensus and no server of its own: where one machine is not enough, an engine is a system that
+//! already does that. There is no support for other async runtimes than tokio.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod claim;
+pub mod client;
+mod connect;
+pub mod engine;
+mod error;
+mod guard;
+pub mod lock;
+pub mod name;
+pub mod token;
+
+pub use client::clock::{Clock, Moment, SystemClock, TokioClock};
+pub use client::events::{Event, Events};
+pub use client::{Client, Options};
+pub use connect::{connect, connect_with};
+pub use engine::Guarantees;
+pub use error::{Error, Loss, Result};
+pub use guard::{Guard, Standing};
+pub use lock::{Election, Latch, Multi, Mutex, Owner, RwLock, Semaphore};
+pub use name::{Family, Name};
+pub use token::{Fence, Token};
