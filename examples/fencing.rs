@@ -2,14 +2,16 @@
 //!
 //! `cargo run -p leasehold --example fencing`
 //!
-//! The holder goes to sleep under its lease, as a process does that is stopped, swapped out or collecting garbage. Its
-//! lease ends, another holder takes over and writes. Then the first one wakes up in the middle of its own write.
-//! No lock can call that write back; the token that it carries can.
+//! The first holder stands still under its lease, as a process does that is stopped, swapped out or collecting garbage.
+//! Its lease ends, another holder takes over and writes. Then the first one wakes up and finishes the write that it
+//! had begun. No lock can call that write back; the token that it carries can.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{Error, Fence, Token};
+use leasehold::{Error, Fence, Result, Token};
+
+const LEASE: Duration = Duration::from_millis(200);
 
 /// A protected resource: it checks the token and writes in one step.
 #[derive(Default)]
@@ -19,46 +21,58 @@ struct Stock {
 }
 
 impl Stock {
-    fn write(&self, token: Token, amount: u32) -> leasehold::Result<()> {
+    fn write(&self, token: Token, amount: u32) -> Result<()> {
         let mut stored = self.amount.lock().expect("nobody panics with it");
         self.fence.admit(token)?;
         *stored = amount;
         Ok(())
     }
-
-    fn read(&self) -> u32 {
-        *self.amount.lock().expect("nobody panics with it")
-    }
 }
 
-#[tokio::main]
-async fn main() -> leasehold::Result<()> {
-    let stock = Stock::default();
-    // Two clients, as two processes would have.
-    let paused = leasehold::connect("memory:shop").await?;
-    let quick = leasehold::connect("memory:shop").await?;
-    let lease = Duration::from_millis(200);
+/// Holds the name, stands still for longer than the lease, and writes.
+async fn paused_holder(stock: Arc<Stock>, held: std::sync::mpsc::Sender<()>) -> Result<()> {
+    let client = leasehold::connect("memory:shop").await?;
+    let guard = client.mutex("stock/42")?.lease(LEASE).lock().await?;
+    println!("first:  holds `stock/42` under token {}", guard.token());
+    stock.write(guard.token(), 10)?;
+    held.send(()).expect("the second holder listens");
 
-    let first = paused.mutex("stock/42")?.lease(lease).lock().await?;
-    println!("first  holds `stock/42` under token {}", first.token());
-    stock.write(first.token(), 10)?;
+    // Everything in this thread stands still, the renewal of the lease too.
+    std::thread::sleep(LEASE * 3);
 
-    // The whole process of the first holder stands still: no renewal, no timer, nothing.
-    let pause = std::thread::spawn(|| std::thread::sleep(Duration::from_millis(10)));
-    pause.join().expect("it only sleeps");
-    println!("first  is paused for longer than its lease");
-    quick.break_claims(leasehold::Family::Lock, "stock/42").await?;
-
-    let second = quick.mutex("stock/42")?.lease(lease).lock().await?;
-    println!("second holds `stock/42` under token {}", second.token());
-    stock.write(second.token(), 9)?;
-
-    println!("first  wakes up and finishes the write that it had begun");
-    match stock.write(first.token(), 11) {
-        Err(error @ Error::Fenced { .. }) => println!("refused: {error}"),
+    println!("first:  wakes up ({:?}) and finishes a write that it had begun", guard.standing());
+    match stock.write(guard.token(), 11) {
+        Err(error @ Error::Fenced { .. }) => println!("stock:  {error}"),
         other => panic!("a late write was accepted: {other:?}"),
     }
-    assert_eq!(stock.read(), 9);
-    println!("the stock is {}, as the second holder left it", stock.read());
-    second.release().await
+    Ok(())
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(work)
+}
+
+fn main() -> Result<()> {
+    let stock = Arc::new(Stock::default());
+    let (held, is_held) = std::sync::mpsc::channel();
+    let first = std::thread::spawn({
+        let stock = Arc::clone(&stock);
+        move || run(paused_holder(stock, held))
+    });
+    is_held.recv().expect("the first holder says so");
+
+    run(async {
+        let client = leasehold::connect("memory:shop").await?;
+        let guard = client.mutex("stock/42")?.lock().await?;
+        println!("second: holds `stock/42` under token {}", guard.token());
+        stock.write(guard.token(), 9)?;
+        guard.release().await
+    })?;
+
+    first.join().expect("the first holder does not panic")?;
+    let amount = *stock.amount.lock().expect("nobody panics with it");
+    assert_eq!(amount, 9);
+    println!("stock:  {amount}, as the second holder left it");
+    Ok(())
 }

@@ -732,8 +732,7 @@ impl State {
     }
 
     fn live_upgrade(&self, now: Micros) -> Option<Upgrade> {
-        self.upgrade
-            .filter(|upgrade| upgrade.alive_until > now && self.position(upgrade.owner).is_ok())
+        self.upgrade.filter(|upgrade| upgrade.alive_until > now && self.position(upgrade.owner).is_ok())
     }
 
     fn finish_upgrade(&mut self, owner: OwnerId, now: Micros, wakes: &mut Vec<Wake>) {
@@ -840,12 +839,7 @@ impl State {
     /// Writes the log of an election: a new leader, a new word of the same leader, or nobody.
     fn note_change(&mut self) {
         let Some(log) = &mut self.log else { return };
-        let nobody = || Change {
-            number: 0,
-            token: 0,
-            holder: Arc::default(),
-            value: Arc::default(),
-        };
+        let nobody = || Change { number: 0, token: 0, holder: Arc::default(), value: Arc::default() };
         let leader = self.claims.first();
         let mut change = leader.map_or_else(nobody, |claim| Change {
             number: 0,
@@ -854,9 +848,8 @@ impl State {
             value: Arc::clone(&claim.value),
         });
         let before = log.changes.back();
-        let same = before.map_or(change.token == 0, |before| {
-            before.token == change.token && before.value == change.value
-        });
+        let same = before
+            .map_or(change.token == 0, |before| before.token == change.token && before.value == change.value);
         if !same {
             log.count += 1;
             change.number = log.count;

@@ -183,7 +183,11 @@ impl Client {
                 keeper,
                 wakes: Arc::default(),
                 unfinished: Unfinished::default(),
-                holder: Arc::new(Holder { host: host(), pid: std::process::id(), label: options.label.clone() }),
+                holder: Arc::new(Holder {
+                    host: host(),
+                    pid: std::process::id(),
+                    label: options.label.clone(),
+                }),
                 id: RandomState::new().build_hasher().finish(),
                 owners: AtomicU64::new(0),
                 lines: Mutex::default(),
@@ -307,12 +311,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the engine does not answer.
-    pub async fn list(
-        &self,
-        family: Family,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<(Name, View)>> {
+    pub async fn list(&self, family: Family, after: Option<&str>, limit: usize) -> Result<Vec<(Name, View)>> {
         self.inner.call(self.inner.engine.list(family, &self.prefix, after, limit)).await
     }
 
@@ -419,7 +418,9 @@ impl Inner {
     ) -> Result<T> {
         let mut reply = std::pin::pin!(reply);
         // An embedded engine has answered when it is first asked; that needs no timer.
-        if let Poll::Ready(answer) = std::future::poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
+        if let Poll::Ready(answer) =
+            std::future::poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await
+        {
             return answer;
         }
         match tokio::time::timeout(limit, reply).await {

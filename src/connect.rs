@@ -50,7 +50,9 @@ pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
         other => {
             return Err(Error::Unsupported {
                 engine: "connect",
-                what: format!("there is no engine `{other}:` in this version; there are `memory:` and `file:`"),
+                what: format!(
+                    "there is no engine `{other}:` in this version; there are `memory:` and `file:`"
+                ),
             });
         }
     };

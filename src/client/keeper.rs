@@ -152,11 +152,7 @@ async fn renew(client: &Arc<Inner>, due: &[Arc<Lease>]) {
     for batch in due.chunks(BATCH) {
         let renewals: Vec<Renewal> = batch
             .iter()
-            .map(|lease| Renewal {
-                name: lease.name.clone(),
-                owner: lease.owner,
-                lease: lease.terms.lease,
-            })
+            .map(|lease| Renewal { name: lease.name.clone(), owner: lease.owner, lease: lease.terms.lease })
             .collect();
         let shortest = batch.iter().map(|lease| lease.terms.lease).min().unwrap_or(Duration::ZERO);
         let asked_at = client.clock.now();

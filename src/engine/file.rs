@@ -14,10 +14,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::claim::{Alteration, Answer, Ask, Claim, Micros, OwnerId, Released, Seat, State, Step, Wake, World};
+use crate::claim::{
+    Alteration, Answer, Ask, Claim, Micros, OwnerId, Released, Seat, State, Step, Wake, World,
+};
 use crate::engine::{
-    AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped, View,
-    Watching, refusal, view,
+    AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
+    View, Watching, refusal, view,
 };
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
@@ -44,9 +46,6 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
     counts: true,
     upgrades: true,
 };
-
-
-
 
 /// One client's place at a store.
 #[derive(Debug)]
@@ -90,8 +89,9 @@ impl File {
     pub(crate) async fn open(rest: &str) -> Result<File> {
         /// Every so many clients, one clears away what dead ones left.
         const TIDY_EVERY: Seat = 64;
-        let runtime = Handle::try_current()
-            .map_err(|_| Error::invalid("`file:` must be opened inside a tokio runtime with io and time enabled"))?;
+        let runtime = Handle::try_current().map_err(|_| {
+            Error::invalid("`file:` must be opened inside a tokio runtime with io and time enabled")
+        })?;
         let store = Store::open(&Place::parse(rest)?)?;
         let seat = store.write(next_seat).await?;
         let seat_file = SeatFile::take(&store.dir, seat)?;
@@ -119,11 +119,14 @@ impl File {
     async fn on_name<T: Send + 'static>(
         &self,
         name: &Name,
-        request: impl FnOnce(&mut State, &mut Rows<'_, '_>, World<'_>) -> Result<Step<T>, RowError> + Send + 'static,
+        request: impl FnOnce(&mut State, &mut Rows<'_, '_>, World<'_>) -> Result<Step<T>, RowError>
+        + Send
+        + 'static,
     ) -> Result<T> {
         self.check_seated()?;
         let (desk, name) = (Arc::clone(&self.desk), name.clone());
-        let (answer, outgoing) = self.desk.store.write(move |writing| desk.on_name(writing, &name, request)).await?;
+        let (answer, outgoing) =
+            self.desk.store.write(move |writing| desk.on_name(writing, &name, request)).await?;
         self.deliver(outgoing);
         Ok(answer)
     }
@@ -406,7 +409,8 @@ impl Engine for File {
 
     fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
         Box::pin(async move {
-            let broken: Vec<Claim> = self.on_name(name, |state, queue, world| state.break_claims(queue, world)).await?;
+            let broken: Vec<Claim> =
+                self.on_name(name, |state, queue, world| state.break_claims(queue, world)).await?;
             let messages =
                 broken.iter().map(|claim| (claim.seat, seats::broken_message(claim.owner))).collect();
             self.deliver(Outgoing { wakes: Vec::new(), messages });
@@ -461,7 +465,13 @@ impl Engine for File {
 }
 
 impl Desk {
-    fn list(&self, family: Family, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<(Name, View)>> {
+    fn list(
+        &self,
+        family: Family,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Name, View)>> {
         self.store.read(|txn, table| {
             let now = self.store.dir.now();
             let start = [b'n', rows::family_byte(family)];

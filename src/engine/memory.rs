@@ -10,11 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::claim::{Alteration, Answer, Ask, Claim, MemoryQueue, OwnerId, Released, Seat, State, Step, Wake, World};
+use crate::claim::{
+    Alteration, Answer, Ask, Claim, MemoryQueue, OwnerId, Released, Seat, State, Step, Wake, World,
+};
 use crate::client::clock::Clock;
 use crate::engine::{
-    AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed,
-    Reply, Swapped, View, Watching, refusal, view,
+    AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
+    View, Watching, refusal, view,
 };
 use crate::error::Result;
 use crate::name::{Family, Name};

@@ -114,9 +114,10 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let client = &self.client.inner;
         let view = client.call(client.engine.look(&self.want.name, u64::MAX)).await?;
-        Ok(view.claims.first().and_then(|held| {
-            Leader::new(held.claim.token, &held.claim.holder, &held.claim.value)
-        }))
+        Ok(view
+            .claims
+            .first()
+            .and_then(|held| Leader::new(held.claim.token, &held.claim.holder, &held.claim.value)))
     }
 
     /// Follows the election: who leads now, then every change, in order.
@@ -133,9 +134,10 @@ impl Election {
         client.check_open()?;
         let watched = client.watch(&self.want.name).await?;
         let view = client.call(client.engine.look(&self.want.name, u64::MAX)).await?;
-        let now = view.claims.first().and_then(|held| {
-            Leader::new(held.claim.token, &held.claim.holder, &held.claim.value)
-        });
+        let now = view
+            .claims
+            .first()
+            .and_then(|held| Leader::new(held.claim.token, &held.claim.holder, &held.claim.value));
         let first = now.map_or(Observed::Vacant, Observed::Leader);
         Ok(Observer {
             client: self.client.clone(),

@@ -333,16 +333,14 @@ fn make_format(root: &Path, path: &Path, share: Share) -> Result<()> {
 /// Writes a file under a name that nobody looks for, through to the disk.
 fn write_new(root: &Path, share: Share, bytes: &[u8]) -> Result<PathBuf> {
     let path = root.join(format!(".new-{}-{}", std::process::id(), unique()));
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(share.file_mode())
-        .open(&path)
-        .and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.set_permissions(fs::Permissions::from_mode(share.file_mode()))?;
-            file.sync_all()
-        });
+    let written =
+        OpenOptions::new().write(true).create_new(true).mode(share.file_mode()).open(&path).and_then(
+            |mut file| {
+                file.write_all(bytes)?;
+                file.set_permissions(fs::Permissions::from_mode(share.file_mode()))?;
+                file.sync_all()
+            },
+        );
     written.map_err(|error| {
         fs::remove_file(&path).ok();
         io_failed("write to", root, error)

@@ -281,7 +281,9 @@ fn decode(message: &[u8]) -> Vec<Hint> {
     match message {
         [b'w', rest @ ..] => owners(rest).into_iter().map(Hint::Wake).collect(),
         [b'b', rest @ ..] => owners(rest).into_iter().map(Hint::Broken).collect(),
-        [b'c', family, text @ ..] => changed(*family, text).map_or(vec![Hint::WakeAll], |name| vec![Hint::Changed(name)]),
+        [b'c', family, text @ ..] => {
+            changed(*family, text).map_or(vec![Hint::WakeAll], |name| vec![Hint::Changed(name)])
+        }
         _ => vec![Hint::WakeAll],
     }
 }

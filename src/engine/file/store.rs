@@ -115,7 +115,10 @@ impl Store {
     }
 
     /// Reads, without waiting for anybody.
-    pub(super) fn read<T>(&self, work: impl FnOnce(&heed::RoTxn<'_, WithoutTls>, Table) -> Result<T>) -> Result<T> {
+    pub(super) fn read<T>(
+        &self,
+        work: impl FnOnce(&heed::RoTxn<'_, WithoutTls>, Table) -> Result<T>,
+    ) -> Result<T> {
         self.check()?;
         let txn = self.env()?.read_txn().map_err(|error| failed(error.into()))?;
         work(&txn, self.table)
@@ -171,8 +174,7 @@ impl Store {
     fn write_behind<T>(&self, gate: Gate<'_>, work: impl FnOnce(&mut Writing<'_>) -> Result<T>) -> Result<T> {
         self.check()?;
         let txn = self.env()?.write_txn().map_err(|error| failed(error.into()))?;
-        let mut writing =
-            Writing { txn, table: self.table, now: self.dir.now(), outcome: Outcome::Commit };
+        let mut writing = Writing { txn, table: self.table, now: self.dir.now(), outcome: Outcome::Commit };
         let done = work(&mut writing)?;
         if writing.outcome == Outcome::Commit {
             writing.txn.commit().map_err(|error| failed(error.into()))?;
