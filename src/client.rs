@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -138,7 +138,7 @@ pub(crate) struct Inner {
     lines: Mutex<Lines>,
     watched: Mutex<HashMap<Name, Weak<Notify>>>,
     closed: AtomicBool,
-    keeper_task: AbortHandle,
+    keeper_task: OnceLock<AbortHandle>,
 }
 
 #[derive(Default)]
@@ -173,30 +173,25 @@ impl Client {
             .map_err(|_| Error::invalid("a client must be made inside a tokio runtime with time enabled"))?;
         check_lease(options.lease)?;
         let keeper = Arc::new(Keeper::new());
-        let inner = Arc::new_cyclic(|weak: &Weak<Inner>| {
-            let keeper_task = runtime.spawn(keeper::run(weak.clone(), Arc::clone(&keeper))).abort_handle();
-            Inner {
-                engine,
-                clock: Arc::clone(&options.clock),
-                runtime,
-                events: Sink::new(),
-                keeper,
-                wakes: Arc::default(),
-                unfinished: Unfinished::default(),
-                holder: Arc::new(Holder {
-                    host: host(),
-                    pid: std::process::id(),
-                    label: options.label.clone(),
-                }),
-                id: RandomState::new().build_hasher().finish(),
-                owners: AtomicU64::new(0),
-                lines: Mutex::default(),
-                watched: Mutex::default(),
-                closed: AtomicBool::new(false),
-                keeper_task,
-                options,
-            }
+        let inner = Arc::new(Inner {
+            engine,
+            clock: Arc::clone(&options.clock),
+            runtime,
+            events: Sink::new(),
+            keeper,
+            wakes: Arc::default(),
+            unfinished: Unfinished::default(),
+            holder: Arc::new(Holder { host: host(), pid: std::process::id(), label: options.label.clone() }),
+            id: RandomState::new().build_hasher().finish(),
+            owners: AtomicU64::new(0),
+            lines: Mutex::default(),
+            watched: Mutex::default(),
+            closed: AtomicBool::new(false),
+            keeper_task: OnceLock::new(),
+            options,
         });
+        let keeping = keeper::run(Arc::downgrade(&inner), Arc::clone(&inner.keeper));
+        inner.keeper_task.get_or_init(|| inner.runtime.spawn(keeping).abort_handle());
         let weak = Arc::downgrade(&inner);
         inner.engine.listen(Hints::new(move |hint| {
             if let Some(inner) = weak.upgrade() {
@@ -490,7 +485,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.keeper_task.abort();
+        if let Some(keeping) = self.keeper_task.get() {
+            keeping.abort();
+        }
     }
 }
 

@@ -41,22 +41,26 @@ pub async fn connect(url: &str) -> Result<Client> {
 ///
 /// As [`connect`], and [`Error::Invalid`] if an option is out of its range.
 pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
+    let engine = crate::engine::open(url, &options).await?;
+    Client::new(engine, options)
+}
+
+/// The engine at a URL, for [`Client::new`]: for those who put something of their own around it.
+///
+/// # Errors
+///
+/// As [`connect`].
+pub async fn open(url: &str, options: &Options) -> Result<Box<dyn Engine>> {
     let (scheme, rest) = url.split_once(':').ok_or_else(|| {
         Error::invalid(format!("`{url}` is not the URL of an engine; for a directory say `file:{url}`"))
     })?;
-    let engine: Box<dyn Engine> = match scheme {
-        "memory" => Box::new(Memory::open(rest, Arc::clone(&options.clock))),
-        "file" => open_file(rest).await?,
-        other => {
-            return Err(Error::Unsupported {
-                engine: "connect",
-                what: format!(
-                    "there is no engine `{other}:` in this version; there are `memory:` and `file:`"
-                ),
-            });
-        }
-    };
-    Client::new(engine, options)
+    match scheme {
+        "memory" => Ok(Box::new(Memory::open(rest, Arc::clone(&options.clock)))),
+        "file" => open_file(rest).await,
+        other => Err(Error::invalid(format!(
+            "there is no engine `{other}:` in this version; there are `memory:` and `file:`"
+        ))),
+    }
 }
 
 #[cfg(all(feature = "file", target_os = "linux"))]

@@ -35,6 +35,8 @@ use crate::name::{Family, Name};
 pub mod file;
 pub mod memory;
 
+pub use crate::connect::open;
+
 /// What a call to an engine gives: a future of its result.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
@@ -253,7 +255,8 @@ pub enum Hint {
 }
 
 impl Hints {
-    pub(crate) fn new(sink: impl Fn(Hint) + Send + Sync + 'static) -> Hints {
+    /// A sink that calls `sink` for every hint.
+    pub fn new(sink: impl Fn(Hint) + Send + Sync + 'static) -> Hints {
         Hints(Arc::new(sink))
     }
 

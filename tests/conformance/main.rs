@@ -1,2 +1,105 @@
-//! x
-fn main() {}
+//! Every case on every engine.
+//!
+//! `cargo test -p leasehold --test conformance` runs them all; a name (`file::mutex::`) picks some. An engine gives a
+//! [`bench::Bench`] and can not choose cases: what it does not promise it must refuse, and the case checks that.
+//!
+//! The same binary is the other process: `conformance child …` (see [`child`]).
+
+mod bench;
+mod cancel;
+mod child;
+mod client;
+mod exclusive;
+mod fence;
+mod history;
+mod leader;
+mod lease;
+mod multi;
+mod mutex;
+mod process;
+mod rwlock;
+mod semaphore;
+mod store;
+mod waiting;
+mod wire;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bench::{Bench, Ground};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// A case: given the ground of one engine, it returns or panics.
+pub(crate) type Case = fn(Ground) -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+/// A group of cases by name. A case that is in no group is dead code, which the lints refuse.
+pub(crate) struct Group {
+    pub(crate) name: &'static str,
+    pub(crate) cases: Vec<(&'static str, Case)>,
+}
+
+/// The cases of a module, named as they are.
+macro_rules! cases {
+    ($group:expr, [$($case:ident),* $(,)?]) => {
+        crate::Group {
+            name: $group,
+            cases: vec![$((stringify!($case), (|ground| Box::pin($case(ground))) as crate::Case)),*],
+        }
+    };
+}
+pub(crate) use cases;
+
+/// No case takes longer than this.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn groups() -> Vec<Group> {
+    let mut groups = exclusive::groups();
+    groups.extend([
+        mutex::group(),
+        lease::group(),
+        fence::group(),
+        process::group(),
+        waiting::group(),
+        rwlock::group(),
+        semaphore::group(),
+        multi::group(),
+        leader::group(),
+        client::group(),
+        cancel::group(),
+    ]);
+    groups
+}
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("child") {
+        return child::main();
+    }
+    let mut arguments = Arguments::from_args();
+    // Cases wait more than they work.
+    arguments.test_threads = arguments.test_threads.or(Some(6));
+    let mut trials = Vec::new();
+    for engine in bench::engines() {
+        for group in groups() {
+            for (case, run) in group.cases {
+                let engine = Arc::clone(&engine);
+                let name = format!("{}::{}::{case}", engine.word(), group.name);
+                trials.push(Trial::test(name, move || run_case(&*engine, run)));
+            }
+        }
+    }
+    for (case, run) in store::cases() {
+        trials.push(Trial::test(format!("file::store::{case}"), move || run_case(&bench::File, run)));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn run_case(engine: &dyn Bench, case: Case) -> Result<(), Failed> {
+    let runtime = engine.runtime();
+    let ground = engine.ground();
+    runtime.block_on(async {
+        // Paused time would jump to the limit whenever all wait for a hint.
+        let limit = if ground.paused_time() { LIMIT * 1000 } else { LIMIT };
+        tokio::time::timeout(limit, case(ground)).await.map_err(|_| Failed::from("the case takes too long"))
+    })
+}

@@ -1,0 +1,159 @@
+//! What an engine brings to the suite.
+
+use std::any::Any;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold::{Client, Options, TokioClock};
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::child::Child;
+use crate::wire::Wire;
+
+/// An engine, as the suite sees it.
+pub(crate) trait Bench: Send + Sync {
+    /// The engine's word.
+    fn word(&self) -> &'static str;
+    /// The runtime that a case runs on. An engine inside the process runs on paused time.
+    fn runtime(&self) -> Runtime;
+    /// A fresh store, for one case.
+    fn ground(&self) -> Ground;
+}
+
+/// The engines of this build.
+pub(crate) fn engines() -> Vec<Arc<dyn Bench>> {
+    vec![Arc::new(Memory), Arc::new(File)]
+}
+
+/// A store of an engine, and how to hurt it.
+pub(crate) struct Ground {
+    url: String,
+    clock: Option<TokioClock>,
+    /// Removed at the end of the case.
+    dir: Option<TempDir>,
+}
+
+pub(crate) struct Memory;
+
+impl Bench for Memory {
+    fn word(&self) -> &'static str {
+        "memory"
+    }
+
+    fn runtime(&self) -> Runtime {
+        Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime")
+    }
+
+    fn ground(&self) -> Ground {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let label = COUNT.fetch_add(1, Ordering::Relaxed);
+        Ground { url: format!("memory:case-{label}"), clock: None, dir: None }
+    }
+}
+
+pub(crate) struct File;
+
+impl Bench for File {
+    fn word(&self) -> &'static str {
+        "file"
+    }
+
+    fn runtime(&self) -> Runtime {
+        Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+    }
+
+    fn ground(&self) -> Ground {
+        let dir = TempDir::with_prefix("leasehold-").expect("a directory");
+        Ground { url: format!("file:{}", dir.path().join("store").display()), clock: None, dir: Some(dir) }
+    }
+}
+
+impl Ground {
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn paused_time(&self) -> bool {
+        self.url.starts_with("memory:")
+    }
+
+    /// Options on the clock of this ground.
+    pub(crate) fn options(&mut self) -> Options {
+        if !self.paused_time() {
+            return Options::new();
+        }
+        let clock = *self.clock.get_or_insert_with(TokioClock::new);
+        Options::new().clock(clock)
+    }
+
+    /// A client; called again, a second client, as another process would have.
+    pub(crate) async fn client(&mut self) -> Client {
+        let options = self.options();
+        self.client_with(options).await
+    }
+
+    pub(crate) async fn client_with(&mut self, options: Options) -> Client {
+        leasehold::connect_with(&self.url, options).await.expect("the engine is there")
+    }
+
+    /// A client whose calls go over a wire that can be cut.
+    pub(crate) async fn client_on_wire(&mut self, options: Options) -> (Client, Arc<Wire>) {
+        let engine = leasehold::engine::open(&self.url, &options).await.expect("the engine is there");
+        let (engine, wire) = crate::wire::wire(engine);
+        (Client::new(engine, options).expect("a client"), wire)
+    }
+
+    /// Another process, if the engine reaches that far.
+    pub(crate) async fn child(&self) -> Option<Child> {
+        if self.paused_time() { None } else { Some(Child::start(&self.url).await) }
+    }
+
+    /// The directory of a store in files.
+    pub(crate) fn store_dir(&self) -> Option<PathBuf> {
+        self.dir.as_ref().map(|dir| dir.path().join("store"))
+    }
+
+    /// Stops the store for as long as the result is kept: what a server that is paused is, or here a process that is
+    /// stopped in the middle of a write.
+    pub(crate) fn pause(&self) -> Option<Box<dyn Any + Send>> {
+        let store = self.store_dir()?;
+        let boot = fs::read_dir(store)
+            .ok()?
+            .flatten()
+            .find(|entry| entry.file_name().to_string_lossy().starts_with("boot-"))?;
+        let gate = fs::OpenOptions::new().write(true).open(boot.path().join("gate")).expect("a gate");
+        flock(&gate, FlockOperation::LockExclusive).expect("the gate can be locked");
+        Some(Box::new(gate))
+    }
+}
+
+/// Waits until something is so, and fails after ten seconds.
+pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let limit = tokio::time::Instant::now() + Duration::from_secs(10);
+    while !so().await {
+        assert!(tokio::time::Instant::now() < limit, "waited too long until {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Runs something that must be done soon.
+pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(Duration::from_secs(10), work).await {
+        Ok(done) => done,
+        Err(_) => panic!("{what} took too long"),
+    }
+}
+
+/// Expects that something does not happen for a while.
+pub(crate) async fn not_within<T>(time: Duration, what: &str, work: impl Future<Output = T>) {
+    assert!(tokio::time::timeout(time, work).await.is_err(), "{what}, and should not have");
+}
+
+pub(crate) const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}

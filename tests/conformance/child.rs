@@ -1,0 +1,223 @@
+//! Another process: this binary, started again, told what to do line by line.
+//!
+//! `lock NAME LEASE_MS`, `try NAME LEASE_MS`, `release NAME`, `standing NAME`, `exit`, `fork NAME`, and
+//! `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing else protects and answers with
+//! what it saw, one line a section.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use leasehold::{Client, Clock as _, Guard, Options, SystemClock};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+
+use crate::history::Section;
+
+/// A child process that is killed when it is dropped.
+pub(crate) struct Child {
+    process: tokio::process::Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Child {
+    pub(crate) async fn start(url: &str) -> Child {
+        let program = std::env::current_exe().expect("this binary");
+        Child::spawn(Command::new(program).args(["child", url])).await
+    }
+
+    /// Starts a child in a way of one's own; the command must end in `child URL`.
+    pub(crate) async fn spawn(command: &mut Command) -> Child {
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn();
+        let mut process = spawned.expect("this binary starts");
+        let input = process.stdin.take().expect("piped");
+        let output = BufReader::new(process.stdout.take().expect("piped")).lines();
+        let mut child = Child { process, input, output };
+        assert_eq!(child.line().await, "ready");
+        child
+    }
+
+    pub(crate) async fn line(&mut self) -> String {
+        let line = tokio::time::timeout(Duration::from_secs(60), self.output.next_line()).await;
+        line.expect("the child answers").expect("the pipe is fine").unwrap_or_else(|| "(ended)".to_owned())
+    }
+
+    /// Says something without waiting for the answer.
+    pub(crate) async fn say(&mut self, words: &str) {
+        self.input.write_all(format!("{words}\n").as_bytes()).await.expect("the child listens");
+    }
+
+    /// Says something and hears the answer.
+    pub(crate) async fn ask(&mut self, words: &str) -> String {
+        self.say(words).await;
+        self.line().await
+    }
+
+    /// Takes a name; the token.
+    pub(crate) async fn lock(&mut self, name: &str, lease: Duration) -> u64 {
+        let answer = self.ask(&format!("lock {name} {}", lease.as_millis())).await;
+        let token = answer.strip_prefix("held ").and_then(|token| token.parse().ok());
+        token.unwrap_or_else(|| panic!("the child said `{answer}`"))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id().expect("it runs")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid().cast_signed()).expect("a pid");
+        kill_process(pid, signal).expect("it can be signalled");
+    }
+
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// kill -9.
+    pub(crate) async fn kill(&mut self) {
+        self.process.kill().await.expect("it can be killed");
+    }
+
+    /// Leaves without releasing anything, and without being killed.
+    pub(crate) async fn exit(&mut self) {
+        self.say("exit").await;
+        self.process.wait().await.expect("it ends");
+    }
+}
+
+/// The child's side.
+pub(crate) fn main() -> ExitCode {
+    let url = std::env::args().nth(2).expect("child URL");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = match leasehold::connect_with(&url, Options::new().label("child")).await {
+            Ok(client) => client,
+            Err(error) => {
+                answer(&format!("refused {error}"));
+                return ExitCode::FAILURE;
+            }
+        };
+        answer("ready");
+        serve(client).await;
+        ExitCode::SUCCESS
+    })
+}
+
+fn answer(words: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{words}").and_then(|()| out.flush()).expect("the parent listens");
+}
+
+async fn serve(client: Client) {
+    let mut guards: HashMap<String, Guard> = HashMap::new();
+    let (lines, mut words) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if line == "exit" {
+                std::process::exit(0);
+            }
+            lines.send(line).ok();
+        }
+    });
+    while let Some(line) = words.recv().await {
+        let mut words = line.split(' ');
+        let verb = words.next().unwrap_or_default();
+        let name = words.next().unwrap_or_default();
+        let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(30_000);
+        match verb {
+            "lock" | "try" => {
+                let lease = Duration::from_millis(number(words.next()));
+                let mutex = client.mutex(name).expect("a name").lease(lease);
+                let guard = if verb == "try" { mutex.try_lock().await } else { mutex.lock().await.map(Some) };
+                match guard {
+                    Ok(Some(guard)) => {
+                        answer(&format!("held {}", guard.token()));
+                        guards.insert(name.to_owned(), guard);
+                    }
+                    Ok(None) => answer("busy"),
+                    Err(error) => answer(&format!("error {error}")),
+                }
+            }
+            "release" => {
+                let released = match guards.remove(name) {
+                    Some(guard) => guard.release().await,
+                    None => Ok(()),
+                };
+                answer(&released.map_or_else(|error| format!("error {error}"), |()| "released".to_owned()));
+            }
+            "standing" => answer(&format!("{:?}", guards[name].standing())),
+            "sections" => {
+                let count = number(words.next());
+                let path = words.next().expect("a file").to_owned();
+                let tasks = number(words.next());
+                sections(&client, name, count, &path, tasks).await;
+            }
+            "fork" => fork(&client, &guards[name]).await,
+            other => panic!("the child does not know `{other}`"),
+        }
+    }
+}
+
+/// Adds to an unprotected counter under the lock.
+async fn sections(client: &Client, name: &str, count: u64, path: &str, tasks: u64) {
+    let local = tokio::task::LocalSet::new();
+    for _ in 0..tasks {
+        let mutex = client.mutex(name).expect("a name");
+        let path = path.to_owned();
+        local.spawn_local(async move {
+            let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("the counter");
+            for _ in 0..count / tasks {
+                let asked = SystemClock.now().as_micros();
+                let guard = mutex.lock().await.expect("the lock");
+                let granted = SystemClock.now().as_micros();
+                let mut bytes = [0; 8];
+                file.read_exact_at(&mut bytes, 0).expect("the counter");
+                tokio::task::yield_now().await;
+                file.write_all_at(&(u64::from_le_bytes(bytes) + 1).to_le_bytes(), 0).expect("the counter");
+                let token = guard.token().get();
+                let released = SystemClock.now().as_micros();
+                guard.release().await.expect("the release");
+                answer(
+                    &Section {
+                        worker: u64::from(std::process::id()),
+                        asked,
+                        granted,
+                        released,
+                        token,
+                        weight: 1,
+                    }
+                    .to_line(),
+                );
+            }
+        });
+    }
+    local.await;
+    answer("done");
+}
+
+/// A forked child must not use what its parent holds.
+#[expect(unsafe_code, reason = "there is no other way to fork without exec")]
+async fn fork(client: &Client, guard: &Guard) {
+    // SAFETY: this process has one thread that matters and the child only runs the code below and leaves.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let refused = client.mutex("after-fork").expect("a name").try_lock().await;
+        let words = match refused {
+            Err(error) => format!("refused {error}"),
+            Ok(_) => format!("accepted {}", guard.token()),
+        };
+        answer(&words);
+        // SAFETY: leaves at once, without running what belongs to the parent.
+        unsafe { libc::_exit(0) };
+    }
+    // SAFETY: waits for the child that was just made.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+}

@@ -1,0 +1,218 @@
+//! Leases: how they are renewed, how they end, and who is told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold::{Clock, Error, Event, Loss, Moment, Options, Standing, SystemClock};
+
+use crate::bench::{Ground, ms, not_within, soon, until};
+use crate::wire::Fault;
+use crate::{Group, cases};
+
+pub(crate) fn group() -> Group {
+    cases!(
+        "lease",
+        [
+            the_deadline_counts_from_before_the_request,
+            an_answer_after_the_deadline_is_a_no,
+            loss_fires_before_the_engine_frees_the_name,
+            loss_fires_while_a_renewal_hangs,
+            a_failed_renewal_is_doubt_and_a_good_one_ends_it,
+            loss_does_not_fire_on_a_release,
+            a_lost_guard_says_so_on_release,
+            a_released_claim_is_not_renewed,
+            a_broken_claim_is_lost_at_once,
+            one_of_many_leases_is_lost_alone,
+            many_leases_are_renewed_in_few_calls,
+            a_clock_that_jumps_forward_ends_the_lease,
+            a_starved_runtime_reports_the_loss_first,
+        ]
+    )
+}
+
+async fn the_deadline_counts_from_before_the_request(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    wire.set(Fault::Delay(ms(400)));
+    let guard = client.mutex("x").expect("a name").lease(ms(1000)).lock().await.expect("free");
+    assert!(guard.remaining() <= ms(600), "{:?} left", guard.remaining());
+}
+
+async fn an_answer_after_the_deadline_is_a_no(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let other = ground.client().await;
+    wire.set(Fault::Delay(ms(500)));
+    let late = client.mutex("x").expect("a name").lease(ms(200)).try_lock().await.expect("an answer");
+    assert!(late.is_none(), "a grant that was over when it arrived");
+    wire.set(Fault::None);
+    drop(soon("the next holder", other.mutex("x").expect("a name").lock()).await.expect("free"));
+}
+
+async fn loss_fires_before_the_engine_frees_the_name(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let other = ground.client().await;
+    for _ in 0..3 {
+        let guard = client.mutex("x").expect("a name").lease(ms(300)).lock().await.expect("free");
+        wire.set(Fault::Refuse);
+        let next = soon("the next holder", other.mutex("x").expect("a name").lock()).await.expect("granted");
+        // Somebody else holds it now: the guard must know, whatever its timers did.
+        assert_eq!(guard.standing(), Standing::Lost);
+        wire.set(Fault::None);
+        next.release().await.expect("held");
+    }
+}
+
+async fn loss_fires_while_a_renewal_hangs(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let guard = client.mutex("x").expect("a name").lease(ms(600)).lock().await.expect("free");
+    let before = tokio::time::Instant::now();
+    wire.set(Fault::Hang);
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Deadline);
+    assert!(before.elapsed() < ms(800), "told after {:?}", before.elapsed());
+}
+
+async fn a_failed_renewal_is_doubt_and_a_good_one_ends_it(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let mut events = client.events();
+    let guard = client.mutex("x").expect("a name").lease(ms(1200)).lock().await.expect("free");
+    wire.set(Fault::Refuse);
+    assert_eq!(soon("the doubt", guard.endangered()).await, Standing::InDoubt);
+    assert!(guard.is_held() && guard.check().is_ok());
+    wire.set(Fault::None);
+    until("the doubt ends", async || guard.standing() == Standing::Held).await;
+    guard.release().await.expect("held");
+    let mut told = Vec::new();
+    while told.last() != Some(&"released") {
+        told.push(match soon("the next event", events.next()).await.expect("the client lives") {
+            Event::Granted { .. } => "granted",
+            Event::InDoubt { why, .. } => {
+                assert!(why.contains("cut by the test"), "{why}");
+                "in doubt"
+            }
+            Event::Recovered { .. } => "recovered",
+            Event::Released { .. } => "released",
+            other => panic!("{other:?}"),
+        });
+    }
+    assert_eq!(told, ["granted", "in doubt", "recovered", "released"]);
+}
+
+async fn loss_does_not_fire_on_a_release(mut ground: Ground) {
+    let client = ground.client().await;
+    let guard = client.mutex("x").expect("a name").lease(ms(200)).lock().await.expect("free");
+    let lost = guard.lost();
+    guard.release().await.expect("held");
+    not_within(ms(600), "the loss fired", lost).await;
+}
+
+async fn a_lost_guard_says_so_on_release(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    let guard = client.mutex("x").expect("a name").lock().await.expect("free");
+    other.break_claims(leasehold::Family::Lock, "x").await.expect("broken");
+    let error = guard.release().await.expect_err("it was broken");
+    assert!(matches!(error, Error::Lost { why: Loss::Gone, .. }), "{error}");
+}
+
+async fn a_released_claim_is_not_renewed(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let mutex = client.mutex("x").expect("a name").lease(ms(200));
+    mutex.lock().await.expect("free").release().await.expect("held");
+    tokio::time::sleep(ms(600)).await;
+    assert_eq!(wire.renewed_claims(), 0);
+    let guard = mutex.lock().await.expect("free");
+    until("it is renewed", async || wire.renewed_claims() > 2).await;
+    guard.release().await.expect("held");
+    let renewed = wire.renewed_claims();
+    tokio::time::sleep(ms(600)).await;
+    assert_eq!(wire.renewed_claims(), renewed);
+}
+
+async fn a_broken_claim_is_lost_at_once(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    // The holder listens for hints once it has waited for something.
+    let busy = other.mutex("y").expect("a name").lock().await.expect("free");
+    not_within(ms(50), "y was free", client.mutex("y").expect("a name").lock()).await;
+    let guard = client.mutex("x").expect("a name").lock().await.expect("free");
+    let before = tokio::time::Instant::now();
+    let broken = other.break_claims(leasehold::Family::Lock, "x").await.expect("broken");
+    assert_eq!(broken.len(), 1);
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
+    assert!(before.elapsed() < ms(5000), "told after {:?}", before.elapsed());
+    drop(busy);
+}
+
+async fn one_of_many_leases_is_lost_alone(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    let mut guards = Vec::new();
+    for name in 0..50 {
+        let mutex = client.mutex(&format!("n{name}")).expect("a name").lease(ms(400));
+        guards.push(mutex.lock().await.expect("free"));
+    }
+    other.break_claims(leasehold::Family::Lock, "n7").await.expect("broken");
+    soon("the loss", guards[7].lost()).await;
+    tokio::time::sleep(ms(600)).await;
+    for (number, guard) in guards.iter().enumerate() {
+        let expected = if number == 7 { Standing::Lost } else { Standing::Held };
+        assert_eq!(guard.standing(), expected, "n{number}");
+    }
+}
+
+async fn many_leases_are_renewed_in_few_calls(mut ground: Ground) {
+    const LEASES: usize = 3000;
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let mut guards = Vec::new();
+    for name in 0..LEASES {
+        let mutex = client.mutex(&format!("n{name}")).expect("a name").lease(ms(6000));
+        guards.push(mutex.lock().await.expect("free"));
+    }
+    let before = (wire.renews.load(Ordering::Acquire), wire.renewed_claims());
+    tokio::time::sleep(ms(6000)).await;
+    let calls = wire.renews.load(Ordering::Acquire) - before.0;
+    let claims = wire.renewed_claims() - before.1;
+    assert!(claims >= 2 * LEASES as u64, "{claims} renewals");
+    assert!(calls <= 40, "{calls} calls for {claims} renewals");
+    assert!(guards.iter().all(|guard| guard.standing() == Standing::Held));
+}
+
+/// A clock that can be pushed forward, as a suspended machine's is.
+#[derive(Clone, Debug, Default)]
+struct Suspended(Arc<AtomicU64>);
+
+impl Clock for Suspended {
+    fn now(&self) -> Moment {
+        SystemClock.now() + std::time::Duration::from_micros(self.0.load(Ordering::Acquire))
+    }
+}
+
+async fn a_clock_that_jumps_forward_ends_the_lease(ground: Ground) {
+    let clock = Suspended::default();
+    let client =
+        leasehold::connect_with(ground.url(), Options::new().clock(clock.clone())).await.expect("a client");
+    let guard = client.mutex("x").expect("a name").lock().await.expect("free");
+    assert_eq!(guard.standing(), Standing::Held);
+    // An hour of sleep, in which no timer ran.
+    clock.0.store(3_600_000_000, Ordering::Release);
+    assert_eq!(guard.standing(), Standing::Lost);
+    soon("the loss", guard.lost()).await;
+}
+
+async fn a_starved_runtime_reports_the_loss_first(ground: Ground) {
+    // Real time on a thread of its own: everything in it stands still.
+    let url = ground.url().to_owned();
+    let starved = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let client = leasehold::connect(&url).await.expect("a client");
+            let guard = client.mutex("x").expect("a name").lease(ms(100)).lock().await.expect("free");
+            std::thread::sleep(ms(300));
+            guard.standing()
+        })
+    });
+    assert_eq!(starved.join().expect("no panic"), Standing::Lost);
+}

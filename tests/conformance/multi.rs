@@ -1,0 +1,114 @@
+//! Several names at once.
+
+use leasehold::{Error, Family, Standing};
+
+use crate::bench::{Ground, ms, soon, until};
+use crate::{Group, cases};
+
+pub(crate) fn group() -> Group {
+    cases!(
+        "multi",
+        [
+            takes_all_or_none,
+            never_deadlocks_whatever_the_order,
+            shares_one_time_limit,
+            is_lost_with_any_of_them,
+            counts_a_name_once,
+            is_released_by_a_drop,
+            refuses_no_names,
+        ]
+    )
+}
+
+async fn takes_all_or_none(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let middle = one.mutex("b").expect("a name").lock().await.expect("free");
+    let multi = two.multi(["a", "b", "c"]).expect("names");
+    assert!(multi.try_lock().await.expect("an answer").is_none());
+    assert!(multi.lock_for(ms(50)).await.expect("an answer").is_none());
+    for name in ["a", "c"] {
+        let guard = one.mutex(name).expect("a name").try_lock().await.expect("an answer");
+        guard.expect("nothing is kept").release().await.expect("held");
+    }
+    middle.release().await.expect("held");
+    let all = multi.try_lock().await.expect("an answer").expect("free");
+    assert!(all.names().eq(["a", "b", "c"]) && all.standing() == Standing::Held);
+    for name in ["a", "b", "c"] {
+        assert!(all.token(name).is_some());
+        assert!(one.mutex(name).expect("a name").try_lock().await.expect("an answer").is_none());
+    }
+    all.release().await.expect("held");
+    assert!(one.mutex("a").expect("a name").try_lock().await.expect("an answer").is_some());
+}
+
+async fn never_deadlocks_whatever_the_order(mut ground: Ground) {
+    let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"], ["a", "c", "b"]];
+    let mut tasks = tokio::task::JoinSet::new();
+    for order in orders {
+        let client = ground.client().await;
+        tasks.spawn(async move {
+            let multi = client.multi(order).expect("names");
+            for _ in 0..25 {
+                multi.lock().await.expect("granted").release().await.expect("held");
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    while let Some(done) = soon("all of them", tasks.join_next()).await {
+        done.expect("no task fails");
+    }
+}
+
+async fn shares_one_time_limit(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let first = one.mutex("a").expect("a name").lock().await.expect("free");
+    let _second = one.mutex("b").expect("a name").lock().await.expect("free");
+    let releasing = tokio::spawn(async move {
+        tokio::time::sleep(ms(200)).await;
+        first.release().await
+    });
+    let before = tokio::time::Instant::now();
+    let multi = two.multi(["a", "b"]).expect("names");
+    assert!(multi.lock_for(ms(400)).await.expect("an answer").is_none());
+    let waited = before.elapsed();
+    assert!(waited >= ms(400) && waited < ms(1500), "waited {waited:?} in all");
+    releasing.await.expect("no panic").expect("held");
+}
+
+async fn is_lost_with_any_of_them(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let all = one.multi(["a", "b", "c"]).expect("names").lease(ms(300)).lock().await.expect("free");
+    let lost = all.lost();
+    two.break_claims(Family::Lock, "b").await.expect("broken");
+    assert_eq!(soon("the loss", lost).await, "b");
+    assert!(!all.is_held());
+    assert!(matches!(all.run(std::future::pending::<()>()).await, Err(Error::Lost { .. })));
+    assert!(matches!(all.release().await, Err(Error::Lost { .. })));
+    for name in ["a", "c"] {
+        let guard = two.mutex(name).expect("a name").try_lock().await.expect("an answer");
+        assert!(guard.is_some(), "`{name}` is released all the same");
+    }
+}
+
+async fn counts_a_name_once(mut ground: Ground) {
+    let client = ground.client().await;
+    let both =
+        client.multi(["a", "b", "a", "a"]).expect("names").lock().await.expect("no deadlock with itself");
+    assert!(both.names().eq(["a", "b"]));
+    both.release().await.expect("held");
+}
+
+async fn is_released_by_a_drop(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    drop(one.multi(["a", "b"]).expect("names").lock().await.expect("free"));
+    until("both are free", async || {
+        let again = two.multi(["a", "b"]).expect("names").try_lock().await;
+        again.expect("an answer").is_some()
+    })
+    .await;
+}
+
+async fn refuses_no_names(mut ground: Ground) {
+    let client = ground.client().await;
+    assert!(matches!(client.multi([]), Err(Error::Invalid { .. })));
+}

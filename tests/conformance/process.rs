@@ -1,0 +1,165 @@
+//! Other processes: that hold, leave, are killed, stopped and forked.
+//!
+//! An engine that does not reach other processes must say so; that is what these cases check then.
+
+use std::time::Duration;
+
+use leasehold::engine::{AfterDeath, Reach};
+use leasehold::{Client, Family, Standing};
+
+use crate::bench::{Ground, ms, soon, until};
+use crate::child::Child;
+use crate::{Group, cases};
+
+pub(crate) fn group() -> Group {
+    cases!(
+        "process",
+        [
+            another_process_holds_and_releases,
+            two_processes_of_one_host_are_two_owners,
+            a_process_that_leaves_frees_what_it_held,
+            a_killed_process_frees_what_it_held,
+            a_killed_waiter_holds_up_nobody,
+            a_stopped_process_loses_its_lease_and_is_told_first,
+            a_stopped_waiter_holds_up_nobody_for_long,
+            a_forked_child_can_not_use_the_client,
+        ]
+    )
+}
+
+/// A second process, or the check that the engine declares that it has none.
+async fn child(ground: &Ground, client: &Client) -> Option<Child> {
+    let child = ground.child().await;
+    if child.is_none() {
+        assert_eq!(client.guarantees().reach, Reach::Process);
+    }
+    child
+}
+
+async fn another_process_holds_and_releases(mut ground: Ground) {
+    let client = ground.client().await;
+    let Some(mut child) = child(&ground, &client).await else { return };
+    let token = child.lock("x", ms(30_000)).await;
+    let mutex = client.mutex("x").expect("a name");
+    assert!(mutex.try_lock().await.expect("an answer").is_none());
+    let view = client.look(Family::Lock, "x").await.expect("a view");
+    assert_eq!(view.claims[0].claim.holder.pid, child.pid());
+    assert_eq!(view.claims[0].claim.holder.label, "child");
+    let waiting = tokio::spawn(async move { mutex.lock().await.map(|guard| guard.token().get()) });
+    until("we wait", async || client.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    assert_eq!(child.ask("release x").await, "released");
+    assert!(soon("our turn", waiting).await.expect("no panic").expect("granted") > token);
+}
+
+async fn two_processes_of_one_host_are_two_owners(mut ground: Ground) {
+    let client = ground.client().await;
+    let Some(mut one) = child(&ground, &client).await else { return };
+    let mut two = child(&ground, &client).await.expect("another");
+    one.lock("x", ms(30_000)).await;
+    assert_eq!(two.ask("try x 30000").await, "busy");
+    assert_eq!(two.ask("release x").await, "released");
+    assert_eq!(one.ask("standing x").await, "Held");
+    assert!(client.mutex("x").expect("a name").try_lock().await.expect("an answer").is_none());
+}
+
+async fn freed_by(client: &Client, token: u64, after: Duration) -> Duration {
+    let before = tokio::time::Instant::now();
+    let guard = soon("our turn", client.mutex("x").expect("a name").lock()).await.expect("granted");
+    let waited = before.elapsed();
+    assert!(guard.token().get() > token);
+    assert!(waited < after, "waited {waited:?}");
+    waited
+}
+
+/// How long after a death the name may take to be free, on a machine that is busy.
+fn bound(client: &Client) -> Duration {
+    match client.guarantees().after_death {
+        AfterDeath::AtOnce => ms(1000),
+        _ => ms(60_000),
+    }
+}
+
+async fn a_process_that_leaves_frees_what_it_held(mut ground: Ground) {
+    let client = ground.client().await;
+    let Some(mut child) = child(&ground, &client).await else { return };
+    let token = child.lock("x", ms(30_000)).await;
+    child.exit().await;
+    freed_by(&client, token, bound(&client)).await;
+}
+
+async fn a_killed_process_frees_what_it_held(mut ground: Ground) {
+    let client = ground.client().await;
+    for waits_before in [false, true] {
+        let Some(mut child) = child(&ground, &client).await else { return };
+        let token = child.lock("x", ms(30_000)).await;
+        if waits_before {
+            let mutex = client.mutex("x").expect("a name");
+            let waiting = tokio::spawn(async move { mutex.lock().await.map(|guard| guard.token().get()) });
+            until("we wait", async || client.look(Family::Lock, "x").await.expect("a view").waiting == 1)
+                .await;
+            let before = tokio::time::Instant::now();
+            child.kill().await;
+            assert!(soon("our turn", waiting).await.expect("no panic").expect("granted") > token);
+            assert!(before.elapsed() < bound(&client), "waited {:?}", before.elapsed());
+        } else {
+            child.kill().await;
+            freed_by(&client, token, bound(&client)).await;
+        }
+    }
+}
+
+async fn a_killed_waiter_holds_up_nobody(mut ground: Ground) {
+    let client = ground.client().await;
+    let Some(mut waiter) = child(&ground, &client).await else { return };
+    let held = client.mutex("x").expect("a name").lock().await.expect("free");
+    waiter.say("lock x 30000").await;
+    until("it waits", async || client.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    waiter.kill().await;
+    let second = ground.client().await;
+    let mutex = second.mutex("x").expect("a name");
+    let behind = tokio::spawn(async move { mutex.lock().await.map(|guard| guard.token()) });
+    until("we wait behind it", async || client.look(Family::Lock, "x").await.expect("a view").waiting >= 1)
+        .await;
+    let before = tokio::time::Instant::now();
+    held.release().await.expect("held");
+    soon("our turn", behind).await.expect("no panic").expect("granted");
+    assert!(before.elapsed() < ms(6000), "a dead waiter held us up for {:?}", before.elapsed());
+}
+
+async fn a_stopped_process_loses_its_lease_and_is_told_first(mut ground: Ground) {
+    let client = ground.client().await;
+    let Some(mut child) = child(&ground, &client).await else { return };
+    let token = child.lock("x", ms(500)).await;
+    child.stop();
+    freed_by(&client, token, ms(5000)).await;
+    child.resume();
+    assert_eq!(child.ask("standing x").await, format!("{:?}", Standing::Lost));
+    assert!(child.ask("release x").await.starts_with("error lost `x`"));
+}
+
+async fn a_stopped_waiter_holds_up_nobody_for_long(mut ground: Ground) {
+    let client = ground.client().await;
+    let Some(mut waiter) = child(&ground, &client).await else { return };
+    let held = client.mutex("x").expect("a name").lock().await.expect("free");
+    waiter.say("lock x 30000").await;
+    until("it waits", async || client.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    waiter.stop();
+    held.release().await.expect("held");
+    // It was handed the name and can not say that it heard; the lease of 30 s is not waited for.
+    let before = tokio::time::Instant::now();
+    let guard = soon("our turn", client.mutex("x").expect("a name").lock()).await.expect("granted");
+    assert!(before.elapsed() < ms(8000), "held up for {:?}", before.elapsed());
+    waiter.resume();
+    guard.release().await.expect("held");
+    assert!(waiter.line().await.starts_with("held "), "it gets its turn when it runs again");
+}
+
+async fn a_forked_child_can_not_use_the_client(mut ground: Ground) {
+    let client = ground.client().await;
+    let Some(mut child) = child(&ground, &client).await else { return };
+    child.lock("x", ms(30_000)).await;
+    let answer = child.ask("fork x").await;
+    assert!(answer.starts_with("refused") && answer.contains("fork"), "{answer}");
+    assert_eq!(child.ask("standing x").await, "Held");
+    assert_eq!(child.ask("release x").await, "released");
+}

@@ -1,0 +1,215 @@
+//! Permits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use leasehold::{Error, Family};
+
+use crate::bench::{Ground, ms, soon, until};
+use crate::history::{self, Rules, Section};
+use crate::wire::Fault;
+use crate::{Group, cases};
+
+pub(crate) fn group() -> Group {
+    cases!(
+        "semaphore",
+        [
+            gives_out_as_many_as_there_are,
+            is_used_to_the_full_and_never_beyond,
+            gives_many_at_once_or_none,
+            a_large_request_is_not_overtaken,
+            can_be_very_large,
+            can_wait_for_itself_only_as_long_as_it_is_told,
+            another_number_of_permits_is_refused,
+            more_than_there_are_is_refused,
+            a_lost_permit_comes_back_once,
+            can_be_enlarged_while_in_use,
+            can_be_cut_while_in_use,
+            a_resize_outlasts_the_use,
+        ]
+    )
+}
+
+async fn gives_out_as_many_as_there_are(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let (a, b) = (one.semaphore("x", 3).expect("a name"), two.semaphore("x", 3).expect("a name"));
+    assert_eq!(a.available().await.expect("a number"), 3);
+    let permits = [
+        a.acquire().await.expect("free"),
+        b.acquire().await.expect("free"),
+        a.acquire().await.expect("free"),
+    ];
+    assert_eq!(b.available().await.expect("a number"), 0);
+    assert!(a.try_acquire().await.expect("an answer").is_none());
+    assert!(b.try_acquire().await.expect("an answer").is_none());
+    for permit in permits {
+        permit.release().await.expect("held");
+        drop(b.try_acquire().await.expect("an answer").expect("one is free"));
+    }
+    assert_eq!(a.available().await.expect("a number"), 3);
+}
+
+async fn is_used_to_the_full_and_never_beyond(mut ground: Ground) {
+    const PERMITS: u32 = 4;
+    let clients = [ground.client().await, ground.client().await, ground.client().await];
+    let (inside, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let start = tokio::time::Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for worker in 0..24_u64 {
+        let client = &clients[usize::try_from(worker).expect("few") % clients.len()];
+        let semaphore = client.semaphore("x", PERMITS).expect("a name");
+        let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
+        tasks.spawn(async move {
+            let now = || u64::try_from(start.elapsed().as_micros()).expect("a short test");
+            let weight = u32::try_from(worker % 3).expect("few") + 1;
+            let mut sections = Vec::new();
+            for _ in 0..5 {
+                let asked = now();
+                let guard = semaphore.acquire_many(weight).await.expect("granted");
+                let granted = now();
+                most.fetch_max(inside.fetch_add(weight, Ordering::AcqRel) + weight, Ordering::AcqRel);
+                tokio::time::sleep(ms(2)).await;
+                inside.fetch_sub(weight, Ordering::AcqRel);
+                let (released, token) = (now(), guard.token().get());
+                guard.release().await.expect("held");
+                sections.push(Section { worker, asked, granted, released, token, weight });
+            }
+            sections
+        });
+    }
+    let mut sections = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        sections.extend(done.expect("no worker fails"));
+    }
+    history::check(&sections, Rules { capacity: u64::from(PERMITS), fifo_beyond: None })
+        .expect("a good history");
+    assert_eq!(most.load(Ordering::Acquire), PERMITS, "it was not used to the full");
+}
+
+async fn gives_many_at_once_or_none(mut ground: Ground) {
+    let client = ground.client().await;
+    let semaphore = client.semaphore("x", 5).expect("a name");
+    let three = semaphore.acquire_many(3).await.expect("free");
+    assert!(semaphore.try_acquire_many(3).await.expect("an answer").is_none());
+    let two = semaphore.try_acquire_many(2).await.expect("an answer").expect("two are free");
+    assert!(semaphore.acquire_for(1, ms(50)).await.expect("an answer").is_none());
+    three.release().await.expect("held");
+    assert_eq!(semaphore.available().await.expect("a number"), 3);
+    two.release().await.expect("held");
+}
+
+async fn a_large_request_is_not_overtaken(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let held = one.semaphore("x", 3).expect("a name").acquire().await.expect("free");
+    let semaphore = two.semaphore("x", 3).expect("a name");
+    let all = tokio::spawn(async move { semaphore.acquire_many(3).await });
+    until("it waits", async || one.look(Family::Semaphore, "x").await.expect("a view").waiting == 1).await;
+    assert!(one.semaphore("x", 3).expect("a name").try_acquire().await.expect("an answer").is_none());
+    held.release().await.expect("held");
+    drop(soon("all three", all).await.expect("no panic").expect("granted"));
+}
+
+async fn can_be_very_large(mut ground: Ground) {
+    let client = ground.client().await;
+    let semaphore = client.semaphore("x", u32::MAX).expect("a name");
+    let most = semaphore.acquire_many(u32::MAX - 1).await.expect("free");
+    let last = semaphore.acquire().await.expect("one is left");
+    assert!(semaphore.try_acquire().await.expect("an answer").is_none());
+    drop((most, last));
+}
+
+async fn can_wait_for_itself_only_as_long_as_it_is_told(mut ground: Ground) {
+    let client = ground.client().await;
+    let semaphore = client.semaphore("x", 2).expect("a name");
+    let _all = semaphore.acquire_many(2).await.expect("free");
+    let before = tokio::time::Instant::now();
+    assert!(semaphore.acquire_for(1, ms(100)).await.expect("an answer").is_none());
+    assert!(before.elapsed() >= ms(100));
+}
+
+async fn another_number_of_permits_is_refused(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let held = one.semaphore("x", 3).expect("a name").acquire().await.expect("free");
+    let error = two.semaphore("x", 4).expect("a name").try_acquire().await.expect_err("another number");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    assert!(error.to_string().contains("capacity 3, not 4"), "{error}");
+    held.release().await.expect("held");
+    drop(
+        two.semaphore("x", 4)
+            .expect("a name")
+            .try_acquire()
+            .await
+            .expect("an answer")
+            .expect("not in use any more"),
+    );
+}
+
+async fn more_than_there_are_is_refused(mut ground: Ground) {
+    let client = ground.client().await;
+    assert!(matches!(client.semaphore("x", 0), Err(Error::Invalid { .. })));
+    let semaphore = client.semaphore("x", 3).expect("a name");
+    for bad in [0, 4, u32::MAX] {
+        let error = semaphore.acquire_many(bad).await.expect_err("can never be granted");
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        assert!(matches!(semaphore.try_acquire_many(bad).await, Err(Error::Invalid { .. })));
+    }
+    assert!(matches!(semaphore.resize(0).await, Err(Error::Invalid { .. })));
+}
+
+async fn a_lost_permit_comes_back_once(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let other = ground.client().await;
+    let lost = client.semaphore("x", 2).expect("a name").lease(ms(300)).acquire().await.expect("free");
+    let semaphore = other.semaphore("x", 2).expect("a name");
+    let _kept = semaphore.acquire().await.expect("free");
+    wire.set(Fault::Refuse);
+    let _second = soon("the lost one", semaphore.acquire()).await.expect("granted");
+    assert!(!lost.is_held());
+    wire.set(Fault::None);
+    assert!(lost.release().await.is_err());
+    assert!(semaphore.try_acquire().await.expect("an answer").is_none(), "a permit came back twice");
+}
+
+async fn can_be_enlarged_while_in_use(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let semaphore = one.semaphore("x", 1).expect("a name");
+    let _first = semaphore.acquire().await.expect("free");
+    let waiting = two.semaphore("x", 1).expect("a name");
+    let waiter = tokio::spawn(async move { waiting.acquire().await });
+    until("it waits", async || one.look(Family::Semaphore, "x").await.expect("a view").waiting == 1).await;
+    semaphore.resize(2).await.expect("resized");
+    let second = soon("the waiter", waiter).await.expect("no panic").expect("granted");
+    assert!(semaphore.try_acquire().await.expect("an answer").is_none());
+    second.release().await.expect("held");
+    // Users that know the new number and users that know the old one go on together.
+    let _again =
+        two.semaphore("x", 2).expect("a name").try_acquire().await.expect("an answer").expect("free");
+    assert!(two.semaphore("x", 1).expect("a name").try_acquire().await.expect("an answer").is_none());
+    assert!(two.semaphore("x", 3).expect("a name").try_acquire().await.is_err());
+}
+
+async fn can_be_cut_while_in_use(mut ground: Ground) {
+    let client = ground.client().await;
+    let semaphore = client.semaphore("x", 3).expect("a name");
+    let mut permits = Vec::new();
+    for _ in 0..3 {
+        permits.push(semaphore.acquire().await.expect("free"));
+    }
+    semaphore.resize(1).await.expect("resized");
+    for _ in 0..2 {
+        permits.pop().expect("a permit").release().await.expect("held");
+        assert!(semaphore.try_acquire().await.expect("an answer").is_none());
+    }
+    permits.pop().expect("a permit").release().await.expect("held");
+    let _one = semaphore.try_acquire().await.expect("an answer").expect("one is free");
+    assert!(semaphore.try_acquire_many(2).await.is_err(), "two can never be granted now");
+}
+
+async fn a_resize_outlasts_the_use(mut ground: Ground) {
+    let client = ground.client().await;
+    let semaphore = client.semaphore("x", 1).expect("a name");
+    semaphore.resize(2).await.expect("resized");
+    semaphore.acquire().await.expect("free").release().await.expect("held");
+    let _both = semaphore.acquire_many(2).await.expect("there are two now");
+}

@@ -1,0 +1,343 @@
+//! What only a store in files must survive.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use leasehold::{Error, Family, Standing};
+use tokio::process::Command;
+
+use crate::Case;
+use crate::bench::{Ground, ms, soon, until};
+use crate::child::Child;
+
+pub(crate) fn cases() -> Vec<(&'static str, Case)> {
+    crate::cases!(
+        "store",
+        [
+            a_store_of_another_boot_is_thrown_away_and_tokens_rise,
+            tokens_rise_even_if_the_clock_was_set_back,
+            a_foreign_directory_is_refused_and_untouched,
+            a_newer_format_is_refused,
+            a_damaged_mark_is_refused,
+            a_file_in_place_of_the_directory_is_refused,
+            a_read_only_disk_is_a_clear_error,
+            a_full_disk_is_a_clear_error_and_nothing_is_lost,
+            a_removed_store_is_noticed,
+            a_moved_store_is_noticed,
+            a_store_is_private_unless_shared,
+            a_long_path_works,
+            a_kill_at_any_system_call_leaves_the_store_whole,
+            a_client_in_another_time_is_refused,
+            an_unknown_option_is_refused,
+            what_dead_processes_leave_is_cleared_away,
+        ]
+    )
+    .cases
+}
+
+fn dir(ground: &Ground) -> PathBuf {
+    ground.store_dir().expect("a store in files")
+}
+
+fn boot_dir(store: &Path) -> PathBuf {
+    let found = fs::read_dir(store).expect("a store").flatten().map(|entry| entry.path());
+    let mut boots =
+        found.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("boot-")));
+    boots.next().expect("one boot")
+}
+
+async fn refused(ground: &Ground) -> Error {
+    leasehold::connect(ground.url()).await.expect_err("it must be refused")
+}
+
+async fn a_store_of_another_boot_is_thrown_away_and_tokens_rise(mut ground: Ground) {
+    let mut child = ground.child().await.expect("a process");
+    let token = child.lock("x", ms(30_000)).await;
+    child.kill().await;
+    // What the machine finds after a crash: a store of a boot that is over, torn in the middle.
+    let boot = boot_dir(&dir(&ground));
+    let other = dir(&ground).join("boot-00000000-0000-0000-0000-000000000000");
+    fs::rename(&boot, &other).expect("another boot");
+    fs::write(other.join("data.mdb"), b"torn").expect("a torn file");
+    let client = soon("the next boot", ground.client()).await;
+    let guard = client
+        .mutex("x")
+        .expect("a name")
+        .try_lock()
+        .await
+        .expect("an answer")
+        .expect("all holders are dead");
+    assert!(guard.token().get() > token);
+    assert!(!other.exists(), "it is thrown away");
+}
+
+async fn tokens_rise_even_if_the_clock_was_set_back(mut ground: Ground) {
+    let client = ground.client().await;
+    let token = client.mutex("x").expect("a name").lock().await.expect("free").token().get();
+    client.close().await.expect("closed");
+    drop(client);
+    // A year ahead: for the next boot, the wall clock is a year behind the last token.
+    let ahead = token + 365 * 24 * 3_600_000_000;
+    fs::write(dir(&ground).join("floor"), format!("{ahead}\n")).expect("a floor");
+    fs::remove_dir_all(boot_dir(&dir(&ground))).expect("a new boot");
+    let client = ground.client().await;
+    let guard = client.mutex("x").expect("a name").lock().await.expect("free");
+    assert!(guard.token().get() > ahead);
+    let floor: u64 =
+        fs::read_to_string(dir(&ground).join("floor")).expect("a floor").trim().parse().expect("a number");
+    assert!(floor > guard.token().get(), "the floor is on disk before the token is given");
+}
+
+async fn a_foreign_directory_is_refused_and_untouched(ground: Ground) {
+    fs::create_dir(dir(&ground)).expect("a directory");
+    fs::write(dir(&ground).join("precious"), b"data").expect("a file");
+    let error = refused(&ground).await;
+    assert!(
+        matches!(error, Error::Engine { .. }) && error.to_string().contains("not a store of leasehold"),
+        "{error}"
+    );
+    assert_eq!(fs::read_dir(dir(&ground)).expect("the directory").count(), 1);
+}
+
+async fn a_newer_format_is_refused(mut ground: Ground) {
+    drop(ground.client().await);
+    fs::write(dir(&ground).join("format"), "leasehold file store\nformat 7\nshare private\n")
+        .expect("written");
+    let error = refused(&ground).await;
+    assert!(error.to_string().contains("format 7") && error.to_string().contains("format 1"), "{error}");
+}
+
+async fn a_damaged_mark_is_refused(mut ground: Ground) {
+    drop(ground.client().await);
+    for mark in [
+        b"leasehold file store\n".as_slice(),
+        b"",
+        b"\xff\xfe",
+        b"leasehold file store\nformat 1\nshare moon\n",
+    ] {
+        fs::write(dir(&ground).join("format"), mark).expect("written");
+        assert!(matches!(refused(&ground).await, Error::Engine { .. }));
+    }
+    fs::write(dir(&ground).join("format"), "leasehold file store\nformat 1\nshare private\n")
+        .expect("written");
+    fs::write(dir(&ground).join("floor"), "many\n").expect("written");
+    fs::remove_dir_all(boot_dir(&dir(&ground))).expect("a new boot");
+    let error = refused(&ground).await;
+    assert!(error.to_string().contains("damaged") && error.to_string().contains("floor"), "{error}");
+}
+
+async fn a_file_in_place_of_the_directory_is_refused(ground: Ground) {
+    fs::write(dir(&ground), b"").expect("a file");
+    let error = refused(&ground).await;
+    assert!(
+        matches!(error, Error::Invalid { .. }) && error.to_string().contains("not a directory"),
+        "{error}"
+    );
+}
+
+/// Runs this binary as a child in a mount namespace of its own, with a small disk at `at`.
+async fn on_a_disk(at: &Path, options: &str, before: &str) -> String {
+    fs::create_dir_all(at).expect("a mount point");
+    let program = std::env::current_exe().expect("this binary");
+    let script = format!(
+        "mount -t tmpfs -o {options} tmpfs '{at}' && {before} exec '{program}' child 'file:{at}/store'",
+        at = at.display(),
+        program = program.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().await.expect("unshare runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+async fn a_read_only_disk_is_a_clear_error(ground: Ground) {
+    let said = on_a_disk(&dir(&ground), "ro,size=1m", "").await;
+    assert!(said.starts_with("refused file: can not create") && said.contains("Read-only"), "{said}");
+    assert!(said.contains("choose a directory that can be written"), "{said}");
+}
+
+async fn a_full_disk_is_a_clear_error_and_nothing_is_lost(ground: Ground) {
+    let at = dir(&ground);
+    let fill = format!("head -c 4m /dev/zero > '{}/fill' 2>/dev/null;", at.display());
+    let said = on_a_disk(&at, "size=4m", &fill).await;
+    assert!(said.contains("refused") && said.contains("full") && said.contains("make room"), "{said}");
+
+    // Filled while it is in use: what is held stays held, and can be released; what is new is refused.
+    let program = std::env::current_exe().expect("this binary");
+    let script = format!(
+        "mount -t tmpfs -o size=3m tmpfs '{at}' && exec '{program}' child 'file:{at}/store'",
+        at = at.display(),
+        program = program.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
+    let mut child = Child::spawn(&mut command).await;
+    assert!(child.ask("lock x 30000").await.starts_with("held"));
+    // The child's own view of the disk, from outside.
+    let fill = PathBuf::from(format!("/proc/{}/root{}/fill", child.pid(), at.display()));
+    let filled = fs::write(&fill, vec![0; 8 << 20]);
+    assert!(filled.is_err(), "the disk is full");
+    let mut refused = None;
+    for number in 0..5000 {
+        let answer = child.ask(&format!("try n{number} 30000")).await;
+        if answer.starts_with("error") {
+            refused = Some(answer);
+            break;
+        }
+    }
+    let refused = refused.expect("a full disk refuses at some point");
+    assert!(refused.contains("make room"), "{refused}");
+    assert_eq!(child.ask("standing x").await, "Held");
+    fs::write(&fill, b"").expect("room again");
+    assert_eq!(child.ask("release x").await, "released");
+    assert!(child.ask("try x 30000").await.starts_with("held"));
+}
+
+async fn a_removed_store_is_noticed(mut ground: Ground) {
+    let client = ground.client().await;
+    let guard = client.mutex("x").expect("a name").lease(ms(1000)).lock().await.expect("free");
+    fs::remove_dir_all(dir(&ground)).expect("removed");
+    tokio::time::sleep(ms(20)).await;
+    let error = client.mutex("y").expect("a name").lock().await.expect_err("the store is gone");
+    assert!(error.to_string().contains("was removed or moved"), "{error}");
+    soon("the loss", guard.lost()).await;
+    drop((guard, client));
+    let client = soon("a new store", ground.client()).await;
+    drop(client.mutex("x").expect("a name").try_lock().await.expect("an answer").expect("free"));
+}
+
+async fn a_moved_store_is_noticed(mut ground: Ground) {
+    let client = ground.client().await;
+    let guard = client.mutex("x").expect("a name").lease(ms(600)).lock().await.expect("free");
+    fs::rename(dir(&ground), dir(&ground).with_extension("moved")).expect("moved");
+    assert_eq!(soon("the doubt", guard.endangered()).await, Standing::InDoubt);
+    soon("the loss", guard.lost()).await;
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("a file").permissions().mode() & 0o7777
+}
+
+async fn a_store_is_private_unless_shared(mut ground: Ground) {
+    let client = ground.client().await;
+    let held = client.mutex("x").expect("a name").lock().await.expect("free");
+    let boot = boot_dir(&dir(&ground));
+    for path in [dir(&ground), boot.clone(), boot.join("alive"), boot.join("wake")] {
+        assert_eq!(mode(&path), 0o700, "{}", path.display());
+    }
+    for name in ["data.mdb", "lock.mdb", "gate", "base", "../format", "../floor"] {
+        assert_eq!(mode(&boot.join(name)), 0o600, "{name}");
+    }
+    drop(held);
+    let shared = dir(&ground).with_extension("shared");
+    let client =
+        leasehold::connect(&format!("file:{}?share=group", shared.display())).await.expect("a store");
+    let other = leasehold::connect(&format!("file:{}", shared.display())).await.expect("found as it is");
+    let _held = client.mutex("x").expect("a name").lock().await.expect("free");
+    let waiting = other.mutex("x").expect("a name").lock_for(ms(20)).await.expect("an answer");
+    assert!(waiting.is_none());
+    let boot = boot_dir(&shared);
+    for path in [shared.clone(), boot.clone(), boot.join("alive"), boot.join("wake")] {
+        assert_eq!(mode(&path), 0o2770, "{}", path.display());
+    }
+    for name in ["data.mdb", "lock.mdb", "gate", "base", "../format", "../floor"] {
+        assert_eq!(mode(&boot.join(name)), 0o660, "{name}");
+    }
+    for kind in ["alive", "wake"] {
+        for entry in fs::read_dir(boot.join(kind)).expect("a directory").flatten() {
+            assert_eq!(mode(&entry.path()), 0o660, "{kind}");
+        }
+    }
+}
+
+async fn a_long_path_works(ground: Ground) {
+    let deep = dir(&ground).join("d".repeat(100)).join("e".repeat(100));
+    let url = format!("file:{}", deep.display());
+    let one = leasehold::connect(&url).await.expect("a store");
+    let mut child = Child::start(&url).await;
+    let held = one.mutex("x").expect("a name").lock().await.expect("free");
+    child.say("lock x 30000").await;
+    until("it waits", async || one.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    let before = tokio::time::Instant::now();
+    held.release().await.expect("held");
+    assert!(child.line().await.starts_with("held"));
+    assert!(before.elapsed() < ms(900), "woken after {:?}, so the message did not arrive", before.elapsed());
+}
+
+/// Kills a child at the n-th system call of a kind, for every n that it makes while it takes and gives back a name.
+async fn a_kill_at_any_system_call_leaves_the_store_whole(mut ground: Ground) {
+    let client = ground.client().await;
+    let program = std::env::current_exe().expect("this binary");
+    let mut killed = 0;
+    for call in
+        ["pwrite64", "writev", "flock", "lseek", "ftruncate", "mknodat", "rename", "write", "mmap", "close"]
+    {
+        for nth in 1..40 {
+            let mut command = Command::new("strace");
+            command.args(["-f", "-qq", "-o", "/dev/null", "-e"]);
+            command.arg(format!("inject={call}:signal=KILL:when={nth}"));
+            command.arg(&program).args(["child", ground.url()]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+            let mut process = command.spawn().expect("strace runs");
+            let mut input = process.stdin.take().expect("piped");
+            tokio::io::AsyncWriteExt::write_all(&mut input, b"lock x 30000\nlock y 30000\nrelease x\n")
+                .await
+                .ok();
+            drop(input);
+            let output = tokio::time::timeout(ms(20_000), process.wait_with_output()).await;
+            let output = output.expect("it ends").expect("it ran");
+            // Whatever was under way, everything works and nothing is held.
+            for name in ["x", "y"] {
+                let guard = soon("the name", client.mutex(name).expect("a name").lock())
+                    .await
+                    .expect("the store is whole");
+                guard.release().await.expect("held");
+            }
+            if output.status.success() {
+                break;
+            }
+            killed += 1;
+        }
+    }
+    assert!(killed > 20, "only {killed} kills");
+}
+
+async fn a_client_in_another_time_is_refused(mut ground: Ground) {
+    drop(ground.client().await);
+    let program = std::env::current_exe().expect("this binary");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--user", "--map-root-user", "--time", "--boottime", "1000"])
+        .arg(program)
+        .args(["child", ground.url()]);
+    let output = command.stdin(Stdio::null()).output().await.expect("unshare runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("refused") && said.contains("time namespace"), "{said}");
+}
+
+async fn an_unknown_option_is_refused(ground: Ground) {
+    let error =
+        leasehold::connect(&format!("{}?shared=yes", ground.url())).await.expect_err("no such option");
+    assert!(error.to_string().contains("share=group"), "{error}");
+}
+
+async fn what_dead_processes_leave_is_cleared_away(mut ground: Ground) {
+    let client = ground.client().await;
+    for _ in 0..3 {
+        let mut child = ground.child().await.expect("a process");
+        child.lock("x", ms(30_000)).await;
+        child.kill().await;
+    }
+    let alive = boot_dir(&dir(&ground)).join("alive");
+    assert!(fs::read_dir(&alive).expect("a directory").count() >= 2);
+    // One in so many clients tidies up.
+    let mut clients = Vec::new();
+    for _ in 0..64 {
+        clients.push(ground.client().await);
+    }
+    drop(clients);
+    assert_eq!(fs::read_dir(&alive).expect("a directory").count(), 1);
+    drop(client);
+}

@@ -1,0 +1,226 @@
+//! Waiting: in order, woken and not polling, and never forgotten.
+
+use std::time::Duration;
+
+use leasehold::Family;
+
+use crate::bench::{Ground, ms, soon, until};
+use crate::history::{self, Rules, Section};
+use crate::{Group, cases};
+
+pub(crate) fn group() -> Group {
+    cases!(
+        "waiting",
+        [
+            a_waiter_is_woken_by_the_release,
+            a_waiter_that_hears_nothing_asks_again,
+            no_wake_up_is_lost_between_asking_and_waiting,
+            waiters_are_served_in_order,
+            nobody_starves_among_processes,
+            a_waiter_that_gave_up_holds_up_nobody,
+            a_waiter_survives_when_the_name_is_broken,
+            a_stopped_store_is_an_error_and_not_a_hang,
+            thousands_of_local_waiters_are_one_waiter_in_the_engine,
+        ]
+    )
+}
+
+async fn a_waiter_is_woken_by_the_release(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let options = ground.options();
+    let (waiter, wire) = ground.client_on_wire(options).await;
+    drop(two);
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let held = one.mutex("x").expect("a name").lock().await.expect("free");
+        let mutex = waiter.mutex("x").expect("a name");
+        let waiting = tokio::spawn(async move {
+            let guard = mutex.lock().await.expect("granted");
+            (tokio::time::Instant::now(), guard)
+        });
+        until("it waits", async || one.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+        let released = tokio::time::Instant::now();
+        held.release().await.expect("held");
+        let (granted, guard) = soon("the waiter", waiting).await.expect("no panic");
+        quickest = quickest.min(granted - released);
+        guard.release().await.expect("held");
+    }
+    assert!(quickest < ms(100), "the quickest wake-up took {quickest:?}");
+    // Two questions for each turn: one to join, one when called. A poll would be more.
+    let asked = wire.acquires.load(std::sync::atomic::Ordering::Acquire);
+    assert!(asked <= 15, "{asked} questions for 5 turns");
+}
+
+async fn a_waiter_that_hears_nothing_asks_again(mut ground: Ground) {
+    let one = ground.client().await;
+    let options = ground.options();
+    let (deaf, wire) = ground.client_on_wire(options).await;
+    wire.deafen();
+    let held = one.mutex("x").expect("a name").lock().await.expect("free");
+    let mutex = deaf.mutex("x").expect("a name");
+    let waiting = tokio::spawn(async move { mutex.lock().await.map(|guard| guard.token()) });
+    until("it waits", async || one.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    held.release().await.expect("held");
+    soon("the deaf waiter", waiting).await.expect("no panic").expect("granted");
+}
+
+async fn no_wake_up_is_lost_between_asking_and_waiting(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    // Every section of one is as short as can be, so that releases fall into every gap of the other.
+    let sections = async |client: leasehold::Client| {
+        let mutex = client.mutex("x").expect("a name");
+        let start = tokio::time::Instant::now();
+        for _ in 0..300 {
+            let guard = mutex.lock().await.expect("granted");
+            guard.release().await.expect("held");
+            tokio::task::yield_now().await;
+        }
+        start.elapsed()
+    };
+    let (a, b) = tokio::join!(sections(one), sections(two));
+    assert!(a.max(b) < ms(20_000), "{a:?} {b:?}: a wake-up was lost and the poll had to help");
+}
+
+async fn waiters_are_served_in_order(mut ground: Ground) {
+    let first = ground.client().await;
+    let start = tokio::time::Instant::now();
+    let held = first.mutex("x").expect("a name").lock().await.expect("free");
+    let mut waiting = Vec::new();
+    for worker in 0..8 {
+        // Strictly in the engine's order: the local queue is off.
+        let options = ground.options().hand_over(Duration::ZERO, 0);
+        let client = ground.client_with(options).await;
+        let mutex = client.mutex("x").expect("a name");
+        let asked = u64::try_from(start.elapsed().as_micros()).expect("a short test");
+        waiting.push(tokio::spawn(async move {
+            let guard = mutex.lock().await.expect("granted");
+            let granted = u64::try_from(start.elapsed().as_micros()).expect("a short test");
+            tokio::time::sleep(ms(2)).await;
+            let released = u64::try_from(start.elapsed().as_micros()).expect("a short test");
+            let token = guard.token().get();
+            guard.release().await.expect("held");
+            Section { worker, asked, granted, released, token, weight: 1 }
+        }));
+        until("it waits", async || {
+            first.look(Family::Lock, "x").await.expect("a view").waiting
+                == u32::try_from(worker).expect("few") + 1
+        })
+        .await;
+    }
+    held.release().await.expect("held");
+    let mut sections = Vec::new();
+    for task in waiting {
+        sections.push(soon("everybody's turn", task).await.expect("no panic"));
+    }
+    let rules = Rules { capacity: 1, fifo_beyond: Some(0) };
+    history::check(&sections, rules).expect("a good history");
+    assert!(sections.is_sorted_by_key(|section| section.granted), "{sections:?}");
+}
+
+async fn nobody_starves_among_processes(mut ground: Ground) {
+    const PROCESSES: usize = 8;
+    const EACH: usize = 250;
+    let client = ground.client().await;
+    if ground.child().await.is_none() {
+        assert_eq!(client.guarantees().reach, leasehold::engine::Reach::Process);
+        return;
+    }
+    let counter = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(counter.path(), 0_u64.to_le_bytes()).expect("a counter");
+    let mut children = Vec::new();
+    for _ in 0..PROCESSES {
+        children.push(ground.child().await.expect("a process"));
+    }
+    for child in &mut children {
+        child.say(&format!("sections x {EACH} {} 5", counter.path().display())).await;
+    }
+    let mut sections = Vec::new();
+    for child in &mut children {
+        loop {
+            let line = child.line().await;
+            match Section::from_line(&line) {
+                Some(section) => sections.push(section),
+                None => break assert_eq!(line, "done"),
+            }
+        }
+    }
+    let bytes = std::fs::read(counter.path()).expect("the counter");
+    assert_eq!(u64::from_le_bytes(bytes.try_into().expect("8 bytes")), (PROCESSES * EACH) as u64);
+    let summary =
+        history::check(&sections, Rules { capacity: 1, fifo_beyond: None }).expect("a good history");
+    assert_eq!((summary.sections, summary.workers), (PROCESSES * EACH, PROCESSES));
+    assert_eq!((summary.fewest, summary.most), (EACH, EACH));
+    assert!(summary.longest_wait < 10_000_000, "{summary:?}");
+}
+
+async fn a_waiter_that_gave_up_holds_up_nobody(mut ground: Ground) {
+    let (one, two, three) = (ground.client().await, ground.client().await, ground.client().await);
+    let held = one.mutex("x").expect("a name").lock().await.expect("free");
+    let gives_up = two.mutex("x").expect("a name");
+    let gone = tokio::spawn(async move { gives_up.lock_for(ms(100)).await.map(|guard| guard.is_none()) });
+    let stays = three.mutex("x").expect("a name");
+    until("the first waits", async || one.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    let waiting = tokio::spawn(async move { stays.lock().await.map(|guard| guard.token()) });
+    assert!(gone.await.expect("no panic").expect("an answer"));
+    let before = tokio::time::Instant::now();
+    held.release().await.expect("held");
+    soon("the second", waiting).await.expect("no panic").expect("granted");
+    assert!(before.elapsed() < ms(2000), "{:?}", before.elapsed());
+}
+
+async fn a_waiter_survives_when_the_name_is_broken(mut ground: Ground) {
+    let (one, two, operator) = (ground.client().await, ground.client().await, ground.client().await);
+    let held = one.mutex("x").expect("a name").lock().await.expect("free");
+    let mutex = two.mutex("x").expect("a name");
+    let waiting = tokio::spawn(async move { mutex.lock().await.map(|guard| guard.token()) });
+    until("it waits", async || one.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    let broken = operator.break_claims(Family::Lock, "x").await.expect("broken");
+    assert_eq!(broken[0].token, held.token().get());
+    assert!(soon("the waiter", waiting).await.expect("no panic").expect("granted") > held.token());
+}
+
+async fn a_stopped_store_is_an_error_and_not_a_hang(mut ground: Ground) {
+    let client = ground.client().await;
+    let guard = client.mutex("x").expect("a name").lease(ms(2000)).lock().await.expect("free");
+    let Some(paused) = ground.pause() else {
+        // A table in this process can not be stopped alone.
+        assert_eq!(client.guarantees().reach, leasehold::engine::Reach::Process);
+        return;
+    };
+    let before = tokio::time::Instant::now();
+    let error = soon("an answer", client.mutex("y").expect("a name").lock())
+        .await
+        .expect_err("the store stands still");
+    assert!(error.is_retryable(), "{error}");
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    assert!(before.elapsed() < ms(8000), "{:?}", before.elapsed());
+    soon("the loss", guard.lost()).await;
+    drop(paused);
+    drop(guard);
+    until("the store is as good as new", async || {
+        let guard = client.mutex("y").expect("a name").try_lock().await;
+        guard.is_ok_and(|guard| guard.is_some())
+    })
+    .await;
+    until("nothing is left behind", async || {
+        client.look(Family::Lock, "x").await.is_ok_and(|view| view.claims.is_empty())
+    })
+    .await;
+}
+
+async fn thousands_of_local_waiters_are_one_waiter_in_the_engine(mut ground: Ground) {
+    const TASKS: usize = 2000;
+    let (other, client) = (ground.client().await, ground.client().await);
+    let held = other.mutex("x").expect("a name").lock().await.expect("free");
+    let mutex = client.mutex("x").expect("a name");
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..TASKS {
+        let mutex = mutex.clone();
+        tasks.spawn(async move { mutex.lock().await.expect("granted").release().await });
+    }
+    until("they wait", async || other.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    held.release().await.expect("held");
+    while let Some(done) = soon("the next", tasks.join_next()).await {
+        done.expect("no panic").expect("held");
+    }
+}

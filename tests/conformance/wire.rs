@@ -1,0 +1,176 @@
+//! A wire between a client and its engine that can be cut, slowed down and made to lose what goes over it.
+//!
+//! It is put around a real engine, at the border where a network would be.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released};
+use leasehold::engine::{
+    Cell, CellValue, Engine, Guarantees, Hints, Renewal, Renewed, Reply, Swapped, View, Watching,
+};
+use leasehold::{Error, Family, Name, Result};
+
+/// What the wire does to calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// Requests vanish: the call never comes back, and nothing happens.
+    Hang,
+    /// Requests are refused at once, and nothing happens.
+    Refuse,
+    /// The request is carried out, and the answer is lost: an error.
+    LoseAnswer,
+    /// The request is carried out, and the answer never comes.
+    HangAnswer,
+    /// The answer comes this much later.
+    Delay(Duration),
+    /// Each call stops twice, before and after it is carried out.
+    Stutter,
+}
+
+#[derive(Debug)]
+pub(crate) struct Wire {
+    fault: Mutex<Fault>,
+    deaf: AtomicBool,
+    /// How many calls of each kind got through.
+    pub(crate) acquires: AtomicUsize,
+    pub(crate) renews: AtomicUsize,
+    pub(crate) releases: AtomicUsize,
+    renewed_claims: AtomicU64,
+}
+
+impl Wire {
+    pub(crate) fn set(&self, fault: Fault) {
+        *self.fault.lock().expect("no panic") = fault;
+    }
+
+    /// Hints no longer arrive.
+    pub(crate) fn deafen(&self) {
+        self.deaf.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn renewed_claims(&self) -> u64 {
+        self.renewed_claims.load(Ordering::Acquire)
+    }
+
+    async fn carry<T>(&self, call: Reply<'_, T>) -> Result<T> {
+        let fault = *self.fault.lock().expect("no panic");
+        let lost = || Error::Unavailable { engine: "wire", what: "cut by the test".into(), source: None };
+        match fault {
+            Fault::None => call.await,
+            Fault::Hang => std::future::pending().await,
+            Fault::Refuse => Err(lost()),
+            Fault::LoseAnswer => call.await.and(Err(lost())),
+            Fault::HangAnswer => {
+                drop(call.await);
+                std::future::pending().await
+            }
+            Fault::Delay(time) => {
+                let answer = call.await;
+                tokio::time::sleep(time).await;
+                answer
+            }
+            Fault::Stutter => {
+                tokio::task::yield_now().await;
+                let answer = call.await;
+                tokio::task::yield_now().await;
+                answer
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Wired {
+    engine: Box<dyn Engine>,
+    wire: Arc<Wire>,
+}
+
+/// Puts a wire before an engine.
+pub(crate) fn wire(engine: Box<dyn Engine>) -> (Box<dyn Engine>, Arc<Wire>) {
+    let wire = Arc::new(Wire {
+        fault: Mutex::new(Fault::None),
+        deaf: AtomicBool::new(false),
+        acquires: AtomicUsize::new(0),
+        renews: AtomicUsize::new(0),
+        releases: AtomicUsize::new(0),
+        renewed_claims: AtomicU64::new(0),
+    });
+    (Box::new(Wired { engine, wire: Arc::clone(&wire) }), wire)
+}
+
+impl Engine for Wired {
+    fn guarantees(&self) -> Guarantees {
+        self.engine.guarantees()
+    }
+
+    fn listen(&self, hints: Hints) {
+        let wire = Arc::clone(&self.wire);
+        self.engine.listen(Hints::new(move |hint| {
+            if !wire.deaf.load(Ordering::Acquire) {
+                hints.give(hint);
+            }
+        }));
+    }
+
+    fn acquire<'a>(&'a self, name: &'a Name, ask: &'a Ask) -> Reply<'a, Answer> {
+        self.wire.acquires.fetch_add(1, Ordering::AcqRel);
+        Box::pin(async move { self.wire.carry(self.engine.acquire(name, ask)).await })
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
+        self.wire.renews.fetch_add(1, Ordering::AcqRel);
+        self.wire.renewed_claims.fetch_add(renewals.len() as u64, Ordering::AcqRel);
+        Box::pin(async move { self.wire.carry(self.engine.renew(renewals)).await })
+    }
+
+    fn release<'a>(&'a self, name: &'a Name, owner: OwnerId, used: u64) -> Reply<'a, Released> {
+        self.wire.releases.fetch_add(1, Ordering::AcqRel);
+        Box::pin(async move { self.wire.carry(self.engine.release(name, owner, used)).await })
+    }
+
+    fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
+        Box::pin(async move { self.wire.carry(self.engine.alter(name, owner, alteration)).await })
+    }
+
+    fn resize<'a>(&'a self, name: &'a Name, declared: u32, capacity: u32) -> Reply<'a, ()> {
+        Box::pin(async move { self.wire.carry(self.engine.resize(name, declared, capacity)).await })
+    }
+
+    fn look<'a>(&'a self, name: &'a Name, seen: u64) -> Reply<'a, View> {
+        Box::pin(async move { self.wire.carry(self.engine.look(name, seen)).await })
+    }
+
+    fn list<'a>(
+        &'a self,
+        family: Family,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<(Name, View)>> {
+        Box::pin(async move { self.wire.carry(self.engine.list(family, prefix, after, limit)).await })
+    }
+
+    fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
+        Box::pin(async move { self.wire.carry(self.engine.break_claims(name)).await })
+    }
+
+    fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
+        Box::pin(async move { self.wire.carry(self.engine.read(name)).await })
+    }
+
+    fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
+        Box::pin(async move { self.wire.carry(self.engine.swap(name, version, value)).await })
+    }
+
+    fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
+        Box::pin(async move { self.wire.carry(self.engine.watch(name, watching)).await })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.engine.close()
+    }
+}
