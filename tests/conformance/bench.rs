@@ -19,6 +19,10 @@ use crate::wire::Wire;
 pub(crate) trait Bench: Send + Sync {
     /// The engine's word.
     fn word(&self) -> &'static str;
+    /// What must be installed first: a server, usually.
+    fn missing(&self) -> Option<String> {
+        None
+    }
     /// The runtime that a case runs on. An engine inside the process runs on paused time.
     fn runtime(&self) -> Runtime;
     /// A fresh store, for one case.

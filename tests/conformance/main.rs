@@ -84,14 +84,26 @@ fn main() -> ExitCode {
             for (case, run) in group.cases {
                 let engine = Arc::clone(&engine);
                 let name = format!("{}::{}::{case}", engine.word(), group.name);
-                trials.push(Trial::test(name, move || run_case(&*engine, run)));
+                let ignored = may_ignore(engine.missing().as_deref());
+                let trial = Trial::test(name, move || run_case(&*engine, run));
+                trials.push(trial.with_ignored_flag(ignored));
             }
         }
     }
+    let ignored = may_ignore(store::missing().as_deref());
     for (case, run) in store::cases() {
-        trials.push(Trial::test(format!("file::store::{case}"), move || run_case(&bench::File, run)));
+        let trial = Trial::test(format!("file::store::{case}"), move || run_case(&bench::File, run));
+        trials.push(trial.with_ignored_flag(ignored));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// What is missing is ignored on a laptop, and a failure in CI.
+fn may_ignore(missing: Option<&str>) -> bool {
+    if let Some(missing) = missing {
+        eprintln!("conformance: {missing} is missing; `./test.sh` installs it");
+    }
+    missing.is_some() && std::env::var_os("CI").is_none()
 }
 
 fn run_case(engine: &dyn Bench, case: Case) -> Result<(), Failed> {

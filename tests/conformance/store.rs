@@ -37,6 +37,21 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     .cases
 }
 
+/// The tools that hurt a process from outside.
+pub(crate) fn missing() -> Option<String> {
+    let works = |program: &str, arguments: &[&str]| {
+        let mut command = std::process::Command::new(program);
+        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let tools =
+        [("strace", &["-V"] as &[&str]), ("unshare", &["--user", "--map-root-user", "--mount", "true"])];
+    tools
+        .iter()
+        .find(|(program, arguments)| !works(program, arguments))
+        .map(|(program, _)| (*program).to_owned())
+}
+
 fn dir(ground: &Ground) -> PathBuf {
     ground.store_dir().expect("a store in files")
 }
