@@ -317,3 +317,32 @@ pub(crate) fn refusal(name: &Name, refused: crate::claim::Refused) -> Error {
         Refused::NotHeld => format!("`{name}` is not held by this guard any more"),
     })
 }
+
+#[cfg(all(test, feature = "file", target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// The row of README's table that follows from what an engine promises.
+    fn row(url: &str, guarantees: &Guarantees) -> String {
+        let reach = match guarantees.reach {
+            Reach::Process => "one process",
+            Reach::Machine => "one machine",
+            Reach::Network => "all who reach it",
+        };
+        let death = match guarantees.after_death {
+            AfterDeath::AtOnce => "at once",
+            AfterDeath::AfterLease => "after the lease",
+        };
+        let Guarantees { engine, exclusion, tokens, wakes, .. } = guarantees;
+        format!("| [`{url}`](docs/{engine}.md) | {reach} | {exclusion} | {tokens} | {wakes} | {death} |")
+    }
+
+    #[test]
+    fn readme_promises_what_the_engines_promise() {
+        let readme = include_str!("../README.md");
+        for (url, guarantees) in [("memory:", memory::GUARANTEES), ("file:DIR", file::GUARANTEES)] {
+            let row = row(url, &guarantees);
+            assert!(readme.contains(&row), "README has no row `{row}`");
+        }
+    }
+}

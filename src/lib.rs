@@ -51,3 +51,14 @@ pub use guard::{Guard, Standing};
 pub use lock::{Election, Latch, Multi, Mutex, Owner, RwLock, Semaphore};
 pub use name::{Family, Name};
 pub use token::{Fence, Token};
+
+/// The examples of README and of the engines' pages, run with the other tests.
+#[cfg(all(doctest, feature = "file"))]
+mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/memory.md")]
+    mod memory {}
+    #[doc = include_str!("../docs/file.md")]
+    mod file {}
+}
