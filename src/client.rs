@@ -57,7 +57,7 @@ impl Default for Options {
             label: String::new(),
             call_limit: Duration::from_secs(5),
             hand_over: Some(Duration::from_millis(50)),
-            hand_over_tokens: 64,
+            hand_over_tokens: 65,
             clock: Arc::new(SystemClock),
         }
     }
@@ -397,8 +397,17 @@ impl Inner {
         if self.closed.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
     }
 
-    pub(crate) fn check_lease(&self, lease: Duration) -> Result<()> {
-        if lease == self.options.lease { Ok(()) } else { check_lease(lease) }
+    pub(crate) fn check_terms(&self, terms: &Terms) -> Result<()> {
+        if terms.lease != self.options.lease {
+            check_lease(terms.lease)?;
+        }
+        if terms.lock_delay > LONGEST_LEASE {
+            return Err(Error::invalid(format!(
+                "a lock delay of {:?} is out of range: up to {LONGEST_LEASE:?}",
+                terms.lock_delay
+            )));
+        }
+        Ok(())
     }
 
     /// A call to the engine with the client's time limit.
@@ -502,7 +511,7 @@ pub(crate) struct Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         let mut watched = self.client.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        // Two: this one, and none other but the reference about to go.
+        // Others watch the same name; the last of them ends it.
         if Arc::strong_count(&self.changed) > 1 {
             return;
         }

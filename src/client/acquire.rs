@@ -13,7 +13,7 @@ use crate::client::hold::{Hold, Lease, Pending, margin};
 use crate::client::queue::{Entered, Line, Pass, Terms, Turn};
 use crate::engine::refusal;
 use crate::error::{Error, Result};
-use crate::name::Name;
+use crate::name::{Family, Name};
 
 /// A waiter that hears nothing asks again after this long, and up to half as long again. It tells the engine that
 /// the waiter lives, too.
@@ -29,6 +29,13 @@ pub(crate) struct Want {
     pub(crate) value: Arc<[u8]>,
     /// Elections: every candidate stands for itself, and the engine keeps a log.
     pub(crate) logged: bool,
+}
+
+impl Want {
+    /// Alone on the name while held. A semaphore that is taken whole is not: it may be enlarged meanwhile.
+    fn exclusive(&self) -> bool {
+        self.name.family() == Family::Lock && self.terms.weight == self.terms.capacity
+    }
 }
 
 /// How long a caller is ready to wait.
@@ -60,9 +67,11 @@ impl Inner {
     /// Takes what is wanted; `None` if it was not to be had in time.
     pub(crate) async fn acquire(self: &Arc<Inner>, want: &Want, patience: Patience) -> Result<Option<Hold>> {
         self.check_open()?;
-        self.check_lease(want.terms.lease)?;
+        self.check_terms(&want.terms)?;
         let started = self.clock.now();
-        if want.logged || self.options.hand_over.is_none() {
+        // Who shares and does not wait need not stand in line: the engine says whether there is room.
+        let passes_line = patience == Patience::None && !want.exclusive();
+        if want.logged || passes_line || self.options.hand_over.is_none() {
             let hold = self.ask(want, None, patience, started).await;
             return self.told(hold, started);
         }
@@ -106,7 +115,7 @@ impl Inner {
     ) -> Result<Option<Hold>> {
         let terms = want.terms;
         // Only what is held alone can be handed on inside this process.
-        let turn_kept = turn.is_some() && terms.exclusive();
+        let turn_kept = turn.is_some() && want.exclusive();
         let mut ask = Ask {
             owner: self.next_owner(),
             weight: terms.weight,

@@ -21,13 +21,6 @@ pub(crate) struct Terms {
     pub(crate) lock_delay: Duration,
 }
 
-impl Terms {
-    /// Alone on the name while held.
-    pub(crate) fn exclusive(&self) -> bool {
-        self.weight == self.capacity
-    }
-}
-
 /// The line for one name.
 #[derive(Debug, Default)]
 pub(crate) struct Line(Mutex<State>);

@@ -77,11 +77,14 @@ struct Tasks {
     deaths: BTreeMap<Seat, AbortHandle>,
 }
 
+/// A message and whom it is for.
+type Message = (Seat, Vec<u8>);
+
 /// What follows from a write, for other clients: sent when the write is done.
 #[derive(Debug, Default)]
 struct Outgoing {
     wakes: Vec<Wake>,
-    messages: Vec<(Seat, Vec<u8>)>,
+    messages: Vec<Message>,
 }
 
 impl File {
@@ -282,7 +285,7 @@ fn raise_forgotten_floor(writing: &mut Writing<'_>, token: u64) -> Result<()> {
 }
 
 /// Messages to those who want to hear of changes to `name`.
-fn watchers(writing: &Writing<'_>, name: &Name) -> Result<Vec<(Seat, Vec<u8>)>> {
+fn watchers(writing: &Writing<'_>, name: &Name) -> Result<Vec<Message>> {
     let prefix = rows::watchers_prefix(name);
     let found = writing.table.prefix_iter(&writing.txn, &prefix).map_err(|error| failed(error.into()))?;
     let seats = found.map(|row| {
@@ -524,7 +527,7 @@ fn swap(
     name: &Name,
     version: u64,
     value: Option<CellValue>,
-) -> Result<(Swapped, Vec<(Seat, Vec<u8>)>)> {
+) -> Result<(Swapped, Vec<Message>)> {
     let now = writing.now;
     let key = rows::cell_key(name);
     let row = writing.table.get(&writing.txn, &key).map_err(|error| failed(error.into()))?;
@@ -550,7 +553,7 @@ fn swap(
 /// The one place where the errors of the store are read.
 fn failed(error: RowError) -> Error {
     let RowError::Store(error) = error else {
-        return damaged("a row can not be read".into(), Some(error.into()));
+        return damaged("a row can not be read", Some(error.into()));
     };
     match error {
         heed::Error::Io(error) => io_failed("write to", Path::new("the store"), error),
@@ -564,15 +567,15 @@ fn failed(error: RowError) -> Error {
             what: "too many processes read the store at the same time; try again".into(),
             source: None,
         },
-        error => damaged(error.to_string(), Some(error.into())),
+        error => damaged(&error.to_string(), Some(error.into())),
     }
 }
 
 fn unreadable(name: &Name, error: RowError) -> Error {
-    damaged(format!("the row of `{name}` can not be read"), Some(error.into()))
+    damaged(&format!("the row of `{name}` can not be read"), Some(error.into()))
 }
 
-fn damaged(what: String, source: Option<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+fn damaged(what: &str, source: Option<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::Engine {
         engine: "file",
         what: format!("the store is damaged: {what}; stop all users and remove its directory"),

@@ -498,4 +498,7 @@ async fn refuses_bad_leases(mut ground: Ground, maker: Maker) {
         let error = leasehold::connect_with(ground.url(), options).await.expect_err("a bad lease");
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
     }
+    let error =
+        client.mutex("x").expect("a name").lock_delay(Duration::MAX).lock().await.expect_err("absurd");
+    assert!(error.to_string().contains("lock delay"), "{error}");
 }

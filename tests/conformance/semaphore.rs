@@ -24,6 +24,7 @@ pub(crate) fn group() -> Group {
             more_than_there_are_is_refused,
             a_lost_permit_comes_back_once,
             can_be_enlarged_while_in_use,
+            is_never_refused_by_its_own_client_while_free,
             can_be_cut_while_in_use,
             a_resize_outlasts_the_use,
         ]
@@ -187,6 +188,20 @@ async fn can_be_enlarged_while_in_use(mut ground: Ground) {
         two.semaphore("x", 2).expect("a name").try_acquire().await.expect("an answer").expect("free");
     assert!(two.semaphore("x", 1).expect("a name").try_acquire().await.expect("an answer").is_none());
     assert!(two.semaphore("x", 3).expect("a name").try_acquire().await.is_err());
+}
+
+async fn is_never_refused_by_its_own_client_while_free(mut ground: Ground) {
+    let client = ground.client().await;
+    let semaphore = client.semaphore("x", 1000).expect("a name");
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        let semaphore = semaphore.clone();
+        tasks.spawn(async move { semaphore.try_acquire().await });
+    }
+    let mut permits = Vec::new();
+    while let Some(permit) = tasks.join_next().await {
+        permits.push(permit.expect("no panic").expect("an answer").expect("there are plenty"));
+    }
 }
 
 async fn can_be_cut_while_in_use(mut ground: Ground) {

@@ -382,7 +382,7 @@ fn read_floor(root: &Path) -> Result<u64> {
 
 fn parse_number(text: &str, path: &Path) -> Result<u64> {
     let number = text.strip_suffix('\n').and_then(|number| number.parse().ok());
-    number.ok_or_else(|| damaged(format!("`{}` holds no number", path.display()), None))
+    number.ok_or_else(|| damaged(&format!("`{}` holds no number", path.display()), None))
 }
 
 fn write_floor(root: &Path, share: Share, floor: u64) -> Result<()> {
