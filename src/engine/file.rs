@@ -7,16 +7,12 @@
 //! After a crash of the machine no claim is left, and tokens go on rising.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::claim::{
-    Alteration, Answer, Ask, Claim, Micros, OwnerId, Released, Seat, State, Step, Wake, World,
-};
+use crate::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released, Seat, State, Step, Wake, World};
 use crate::engine::{
     AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
     View, Watching, refusal, view,
@@ -24,12 +20,16 @@ use crate::engine::{
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 
+use desk::{Desk, Outgoing, holders};
 use dir::Place;
-use rows::{CellRow, Record, RowError, Rows};
+use failure::failed;
+use rows::{RowError, Rows};
 use seats::{Peers, Post, SeatFile};
-use store::{Outcome, Store, Writing};
+use store::{Outcome, Store};
 
+mod desk;
 mod dir;
+mod failure;
 mod rows;
 mod seats;
 mod store;
@@ -59,15 +59,6 @@ pub(crate) struct File {
     tasks: Mutex<Tasks>,
 }
 
-/// What a write needs to know beside the store: it may run on another thread.
-#[derive(Debug)]
-struct Desk {
-    store: Arc<Store>,
-    peers: Peers,
-    post: Post,
-    seat: Seat,
-}
-
 /// What runs beside the client.
 #[derive(Debug, Default)]
 struct Tasks {
@@ -77,40 +68,44 @@ struct Tasks {
     deaths: BTreeMap<Seat, AbortHandle>,
 }
 
-/// A message and whom it is for.
-type Message = (Seat, Vec<u8>);
-
-/// What follows from a write, for other clients: sent when the write is done.
-#[derive(Debug, Default)]
-struct Outgoing {
-    wakes: Vec<Wake>,
-    messages: Vec<Message>,
-}
-
 impl File {
     /// Opens the store at what follows `file:` in a URL.
     pub(crate) async fn open(rest: &str) -> Result<File> {
         /// Every so many clients, one clears away what dead ones left.
         const TIDY_EVERY: Seat = 64;
+        /// And one sweeps a part of the store.
+        const SWEEP_EVERY: Seat = 8;
         let runtime = Handle::try_current().map_err(|_| {
             Error::invalid("`file:` must be opened inside a tokio runtime with io and time enabled")
         })?;
         let store = Store::open(&Place::parse(rest)?)?;
-        let seat = store.write(next_seat).await?;
+        let seat = store.write(desk::next_seat).await?;
         let seat_file = SeatFile::take(&store.dir, seat)?;
         let post = Post::new(&store.dir)?;
         let desk = Arc::new(Desk { store, peers: Peers::default(), post, seat });
         if seat % TIDY_EVERY == 0 {
             seats::tidy(&desk.store.dir, &desk.peers);
         }
-        Ok(File {
+        let file = File {
             seat,
             desk,
             seat_file: Mutex::new(Some(seat_file)),
             hints: Arc::default(),
             runtime,
             tasks: Mutex::default(),
-        })
+        };
+        if seat % SWEEP_EVERY == 0 {
+            file.sweep().await?;
+        }
+        Ok(file)
+    }
+
+    /// Clears away a part of what nobody may ask for again.
+    async fn sweep(&self) -> Result<()> {
+        let desk = Arc::clone(&self.desk);
+        let outgoing = self.desk.store.write(move |writing| desk.sweep(writing)).await?;
+        self.deliver(outgoing);
+        Ok(())
     }
 
     fn check_seated(&self) -> Result<()> {
@@ -205,102 +200,6 @@ impl Drop for File {
     }
 }
 
-fn next_seat(writing: &mut Writing<'_>) -> Result<Seat> {
-    let last = writing.table.get(&writing.txn, rows::LAST_SEAT).map_err(|error| failed(error.into()))?;
-    let seat = last.map_or(0, rows::number) + 1;
-    let put = writing.table.put(&mut writing.txn, rows::LAST_SEAT, &seat.to_be_bytes());
-    put.map_err(|error| failed(error.into()))?;
-    Ok(seat)
-}
-
-impl Desk {
-    fn alive(&self, seat: Seat) -> bool {
-        seat == self.seat || self.peers.alive(&self.store.dir, seat)
-    }
-
-    fn on_name<T>(
-        &self,
-        writing: &mut Writing<'_>,
-        name: &Name,
-        request: impl FnOnce(&mut State, &mut Rows<'_, '_>, World<'_>) -> Result<Step<T>, RowError>,
-    ) -> Result<(T, Outgoing)> {
-        let now = writing.now;
-        let key = rows::name_key(name);
-        let stored = writing.table.get(&writing.txn, &key).map_err(|error| failed(error.into()))?;
-        let existed = stored.is_some();
-        let mut record = match stored {
-            Some(row) => rows::decode(row).map_err(|error| unreadable(name, error))?,
-            None => Record {
-                text: rows::text_beside_key(name),
-                next_place: 0,
-                state: State::new(floor(writing)?),
-            },
-        };
-        let changes = record.state.change_count();
-        let mut queue = Rows {
-            table: writing.table,
-            txn: &mut writing.txn,
-            name_key: &key,
-            next_place: &mut record.next_place,
-        };
-        let alive = |seat| self.alive(seat);
-        let step = request(&mut record.state, &mut queue, World { now, alive: &alive }).map_err(failed)?;
-        let mut outgoing = Outgoing { wakes: step.wakes, messages: Vec::new() };
-        if record.state.change_count() != changes {
-            outgoing.messages = watchers(writing, name)?;
-        }
-
-        let table = writing.table;
-        match record.state.retire(now) {
-            Some(last) => {
-                if last >= now {
-                    raise_forgotten_floor(writing, last)?;
-                }
-                if existed {
-                    table.delete(&mut writing.txn, &key).map_err(|error| failed(error.into()))?;
-                }
-            }
-            None => {
-                // On disk before anybody sees it.
-                self.store.reserve(record.state.last_token())?;
-                let row = rows::encode(&record).map_err(failed)?;
-                table.put(&mut writing.txn, &key, &row).map_err(|error| failed(error.into()))?;
-            }
-        }
-        Ok((step.answer, outgoing))
-    }
-}
-
-fn floor(writing: &Writing<'_>) -> Result<u64> {
-    let floor = writing.table.get(&writing.txn, rows::FLOOR).map_err(|error| failed(error.into()))?;
-    Ok(floor.map_or(0, rows::number))
-}
-
-fn raise_forgotten_floor(writing: &mut Writing<'_>, token: u64) -> Result<()> {
-    if token > floor(writing)? {
-        let put = writing.table.put(&mut writing.txn, rows::FLOOR, &token.to_be_bytes());
-        put.map_err(|error| failed(error.into()))?;
-    }
-    Ok(())
-}
-
-/// Messages to those who want to hear of changes to `name`.
-fn watchers(writing: &Writing<'_>, name: &Name) -> Result<Vec<Message>> {
-    let prefix = rows::watchers_prefix(name);
-    let found = writing.table.prefix_iter(&writing.txn, &prefix).map_err(|error| failed(error.into()))?;
-    let seats = found.map(|row| {
-        let (key, _) = row.map_err(|error| failed(error.into()))?;
-        Ok(rows::number_after(&prefix, key))
-    });
-    let seats: Vec<Option<Seat>> = seats.collect::<Result<_>>()?;
-    Ok(seats.into_iter().flatten().map(|seat| (seat, seats::changed_message(name))).collect())
-}
-
-/// Whom the asker waits for: those who hold.
-fn holders(state: &State, now: Micros, own: Seat) -> HashSet<Seat> {
-    state.claims(now).map(|claim| claim.seat).filter(|seat| *seat != own).collect()
-}
-
 impl Engine for File {
     fn guarantees(&self) -> Guarantees {
         GUARANTEES
@@ -354,9 +253,14 @@ impl Engine for File {
             }
             let renewals = renewals.to_vec();
             let written = self.desk.store.write(move |writing| {
-                renewals.iter().map(|renewal| renew_one(writing, renewal)).collect::<Result<Vec<_>>>()
+                renewals.iter().map(|renewal| desk::renew(writing, renewal)).collect::<Result<Vec<_>>>()
             });
-            written.await
+            let verdicts = written.await?;
+            // Those who hold for long see to it that the store stays small. If it can not be done now, it is done later.
+            if let Err(error) = self.sweep().await {
+                tracing::debug!(target: "leasehold", %error, "not swept");
+            }
+            Ok(verdicts)
         })
     }
 
@@ -425,8 +329,7 @@ impl Engine for File {
         Box::pin(async move {
             let key = rows::cell_key(name);
             self.desk.store.read(|txn, table| {
-                let row = table.get(txn, &key).map_err(|error| failed(error.into()))?;
-                cell(name, row, self.desk.store.dir.now())
+                desk::cell(name, table.get(txn, &key).map_err(failed)?, self.desk.store.dir.now())
             })
         })
     }
@@ -434,10 +337,10 @@ impl Engine for File {
     fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
         Box::pin(async move {
             self.check_seated()?;
-            let name = name.clone();
-            let written = self.desk.store.write(move |writing| swap(writing, &name, version, value));
-            let (swapped, messages) = written.await?;
-            self.deliver(Outgoing { wakes: Vec::new(), messages });
+            let (desk, name) = (Arc::clone(&self.desk), name.clone());
+            let written = self.desk.store.write(move |writing| desk.swap(writing, &name, version, value));
+            let (swapped, outgoing) = written.await?;
+            self.deliver(outgoing);
             Ok(swapped)
         })
     }
@@ -447,12 +350,9 @@ impl Engine for File {
             self.check_seated()?;
             self.open_mailbox()?;
             let key = rows::watcher_key(name, self.seat);
-            let written = self.desk.store.write(move |writing| {
-                let changed = match watching {
-                    Watching::On => writing.table.put(&mut writing.txn, &key, &[]),
-                    Watching::Off => writing.table.delete(&mut writing.txn, &key).map(|_| ()),
-                };
-                changed.map_err(|error| failed(error.into()))
+            let written = self.desk.store.write(move |writing| match watching {
+                Watching::On => writing.put(&key, &[]),
+                Watching::Off => writing.delete(&key),
             });
             written.await
         })
@@ -464,137 +364,5 @@ impl Engine for File {
             drop(self.seat_file.lock().unwrap_or_else(PoisonError::into_inner).take());
             Ok(())
         })
-    }
-}
-
-impl Desk {
-    fn list(
-        &self,
-        family: Family,
-        prefix: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<(Name, View)>> {
-        self.store.read(|txn, table| {
-            let now = self.store.dir.now();
-            let start = [b'n', rows::family_byte(family)];
-            let mut shown = Vec::new();
-            for row in table.prefix_iter(txn, &start).map_err(|error| failed(error.into()))? {
-                let (key, row) = row.map_err(|error| failed(error.into()))?;
-                let record: Record = rows::decode(row).map_err(failed)?;
-                let Some(text) = rows::text_of(key, &record) else { continue };
-                let name = Name::new(family, text)?;
-                let mut view = view(&record.state, [].iter(), u64::MAX, now);
-                view.claims.retain(|held| self.alive(held.claim.seat));
-                if !view.claims.is_empty() || view.waiting > 0 {
-                    shown.push((name, view));
-                }
-            }
-            // Folded names are not stored in the order of what they stand for.
-            shown.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-            shown.retain(|(name, _)| {
-                name.as_str().starts_with(prefix) && after.is_none_or(|after| name.as_str() > after)
-            });
-            shown.truncate(limit);
-            Ok(shown)
-        })
-    }
-}
-
-fn renew_one(writing: &mut Writing<'_>, renewal: &Renewal) -> Result<Renewed> {
-    let key = rows::name_key(&renewal.name);
-    let row = writing.table.get(&writing.txn, &key).map_err(|error| failed(error.into()))?;
-    let Some(row) = row else { return Ok(Renewed::Gone) };
-    let mut record: Record = rows::decode(row).map_err(|error| unreadable(&renewal.name, error))?;
-    if !record.state.renew(renewal.owner, renewal.lease, writing.now) {
-        return Ok(Renewed::Gone);
-    }
-    let row = rows::encode(&record).map_err(failed)?;
-    writing.table.put(&mut writing.txn, &key, &row).map_err(|error| failed(error.into()))?;
-    Ok(Renewed::Yes)
-}
-
-fn cell(name: &Name, row: Option<&[u8]>, now: Micros) -> Result<Cell> {
-    let row: Option<CellRow> = row.map(rows::decode).transpose().map_err(|error| unreadable(name, error))?;
-    Ok(match row.filter(|row| row.expires > now) {
-        Some(row) => Cell { version: row.version, value: Some(row.bytes), now },
-        None => Cell { version: 0, value: None, now },
-    })
-}
-
-fn swap(
-    writing: &mut Writing<'_>,
-    name: &Name,
-    version: u64,
-    value: Option<CellValue>,
-) -> Result<(Swapped, Vec<Message>)> {
-    let now = writing.now;
-    let key = rows::cell_key(name);
-    let row = writing.table.get(&writing.txn, &key).map_err(|error| failed(error.into()))?;
-    let found = cell(name, row, now)?;
-    if found.version != version {
-        return Ok((Swapped::No(found), Vec::new()));
-    }
-    let next = (floor(writing)?.max(version) + 1).max(now);
-    match value {
-        Some(CellValue { bytes, lives }) => {
-            let expires = now.saturating_add(u64::try_from(lives.as_micros()).unwrap_or(u64::MAX));
-            let row = rows::encode(&CellRow { version: next, expires, bytes }).map_err(failed)?;
-            writing.table.put(&mut writing.txn, &key, &row).map_err(|error| failed(error.into()))?;
-        }
-        None => {
-            raise_forgotten_floor(writing, version)?;
-            writing.table.delete(&mut writing.txn, &key).map_err(|error| failed(error.into()))?;
-        }
-    }
-    Ok((Swapped::Yes(next), watchers(writing, name)?))
-}
-
-/// The one place where the errors of the store are read.
-fn failed(error: RowError) -> Error {
-    let RowError::Store(error) = error else {
-        return damaged("a row can not be read", Some(error.into()));
-    };
-    match error {
-        heed::Error::Io(error) => io_failed("write to", Path::new("the store"), error),
-        heed::Error::Mdb(heed::MdbError::MapFull) => Error::Unavailable {
-            engine: "file",
-            what: "the store is full; release names, or use another directory".into(),
-            source: None,
-        },
-        heed::Error::Mdb(heed::MdbError::ReadersFull) => Error::Unavailable {
-            engine: "file",
-            what: "too many processes read the store at the same time; try again".into(),
-            source: None,
-        },
-        error => damaged(&error.to_string(), Some(error.into())),
-    }
-}
-
-fn unreadable(name: &Name, error: RowError) -> Error {
-    damaged(&format!("the row of `{name}` can not be read"), Some(error.into()))
-}
-
-fn damaged(what: &str, source: Option<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::Engine {
-        engine: "file",
-        what: format!("the store is damaged: {what}; stop all users and remove its directory"),
-        source,
-    }
-}
-
-fn io_failed(verb: &str, path: &Path, error: io::Error) -> Error {
-    let advice = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room on the disk",
-        io::ErrorKind::ReadOnlyFilesystem => "; choose a directory that can be written",
-        io::ErrorKind::PermissionDenied => {
-            "; it belongs to another user: choose another directory, or share it with `?share=group`"
-        }
-        _ => "",
-    };
-    Error::Unavailable {
-        engine: "file",
-        what: format!("can not {verb} `{}`: {error}{advice}", path.display()),
-        source: Some(error.into()),
     }
 }

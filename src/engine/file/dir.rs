@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::RenameFlags;
 
-use super::{damaged, io_failed};
+use super::failure::{damaged, io_failed};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 

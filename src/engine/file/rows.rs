@@ -10,6 +10,7 @@
 //! c name                  a cell
 //! f                       a floor for tokens of names that were forgotten
 //! s                       the last seat that was given
+//! x                       how far the store has been swept
 //! ```
 
 use heed::types::Bytes;
@@ -27,6 +28,9 @@ const LONGEST_KEY: usize = 480;
 
 pub(super) const FLOOR: &[u8] = b"f";
 pub(super) const LAST_SEAT: &[u8] = b"s";
+pub(super) const CURSOR: &[u8] = b"x";
+/// Names and cells lie between these.
+pub(super) const SWEPT: std::ops::Range<&[u8]> = b"c".as_slice()..b"o".as_slice();
 
 /// The state of a name.
 #[derive(Debug, Serialize, Deserialize)]
@@ -59,7 +63,25 @@ pub(super) fn name_key(name: &Name) -> Vec<u8> {
     name_key_of(name.family(), &fold(name.as_str(), LONGEST_KEY))
 }
 
-pub(super) fn name_key_of(family: Family, folded: &str) -> Vec<u8> {
+/// The start of the keys of names that start with `prefix`.
+pub(super) fn names_prefix(family: Family, prefix: &str) -> Vec<u8> {
+    // Beyond this a name may be stored folded; shorter, its start is always as it is.
+    const SHORT: usize = 400;
+    let cut = (0..=prefix.len().min(SHORT)).rev().find(|at| prefix.is_char_boundary(*at)).unwrap_or(0);
+    name_key_of(family, &prefix[..cut])
+}
+
+pub(super) fn is_cell(key: &[u8]) -> bool {
+    key.first() == Some(&b'c')
+}
+
+/// The family of a name from its key.
+pub(super) fn family_of(key: &[u8]) -> Option<Family> {
+    let [b'n', family, ..] = key else { return None };
+    Family::ALL.into_iter().find(|known| family_byte(*known) == *family)
+}
+
+fn name_key_of(family: Family, folded: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(2 + folded.len());
     key.extend_from_slice(&[b'n', family_byte(family)]);
     key.extend_from_slice(folded.as_bytes());

@@ -21,7 +21,7 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkfifoat};
 use tokio::net::unix::pipe;
 
 use super::dir::Dir;
-use super::io_failed;
+use super::failure::io_failed;
 use crate::claim::{OwnerId, Seat};
 use crate::engine::Hint;
 use crate::error::Result;

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -16,8 +17,8 @@ use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RwTxn, WithoutTls};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
 use super::dir::{self, Dir, Place};
-use super::rows::Table;
-use super::{failed, io_failed};
+use super::failure::{failed, io_failed};
+use super::rows::{SWEPT, Table};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 
@@ -120,7 +121,7 @@ impl Store {
         work: impl FnOnce(&heed::RoTxn<'_, WithoutTls>, Table) -> Result<T>,
     ) -> Result<T> {
         self.check()?;
-        let txn = self.env()?.read_txn().map_err(|error| failed(error.into()))?;
+        let txn = self.env()?.read_txn().map_err(failed)?;
         work(&txn, self.table)
     }
 
@@ -173,11 +174,11 @@ impl Store {
 
     fn write_behind<T>(&self, gate: Gate<'_>, work: impl FnOnce(&mut Writing<'_>) -> Result<T>) -> Result<T> {
         self.check()?;
-        let txn = self.env()?.write_txn().map_err(|error| failed(error.into()))?;
+        let txn = self.env()?.write_txn().map_err(failed)?;
         let mut writing = Writing { txn, table: self.table, now: self.dir.now(), outcome: Outcome::Commit };
         let done = work(&mut writing)?;
         if writing.outcome == Outcome::Commit {
-            writing.txn.commit().map_err(|error| failed(error.into()))?;
+            writing.txn.commit().map_err(failed)?;
         } else {
             writing.txn.abort();
         }
@@ -288,7 +289,7 @@ enum OpenError {
 fn open_env(dir: &Dir) -> Result<(Env<WithoutTls>, Table), OpenError> {
     let fail = |error: heed::Error| match error {
         heed::Error::EnvAlreadyOpened => OpenError::StillClosing,
-        error => OpenError::Failed(failed(error.into())),
+        error => OpenError::Failed(failed(error)),
     };
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(LARGEST).max_readers(READERS);
@@ -392,4 +393,31 @@ pub(super) struct Writing<'a> {
     pub(super) table: Table,
     pub(super) now: u64,
     pub(super) outcome: Outcome,
+}
+
+impl Writing<'_> {
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.table.get(&self.txn, key).map_err(failed)
+    }
+
+    pub(super) fn put(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
+        self.table.put(&mut self.txn, key, row).map_err(failed)
+    }
+
+    pub(super) fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.table.delete(&mut self.txn, key).map(|_| ()).map_err(failed)
+    }
+
+    /// The keys that start with `prefix`.
+    pub(super) fn keys(&self, prefix: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let rows = self.table.prefix_iter(&self.txn, prefix).map_err(failed)?;
+        rows.map(|row| Ok(row.map_err(failed)?.0.to_vec())).collect()
+    }
+
+    /// The keys of names and cells from `start` on, at most so many.
+    pub(super) fn keys_from(&self, start: &[u8], most: usize) -> Result<Vec<Vec<u8>>> {
+        let range = (Bound::Included(start.max(SWEPT.start)), Bound::Excluded(SWEPT.end));
+        let rows = self.table.range(&self.txn, &range).map_err(failed)?;
+        rows.take(most).map(|row| Ok(row.map_err(failed)?.0.to_vec())).collect()
+    }
 }

@@ -1,0 +1,551 @@
+//! The state of a name, and what each request does to it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(feature = "file")]
+use serde::{Deserialize, Serialize};
+
+use crate::claim::{
+    Alteration, Answer, Ask, CONFIRM, Change, Claim, Grant, LOG_LENGTH, Micros, OwnerId, PATIENCE, Pause,
+    Queue, Refused, Released, Seat, Step, Waiter, Wake, World, micros,
+};
+
+/// All that is known of one name, except its queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
+pub struct State {
+    /// What the users of the name say its capacity is.
+    declared: u32,
+    /// What it is: another number only after a resize.
+    capacity: u32,
+    /// The highest token that was reserved.
+    last: u64,
+    /// The sum of the weights of `claims`.
+    used: u64,
+    /// Sorted by owner. A claim whose time is over may still be listed: see `expire`.
+    claims: Vec<Claim>,
+    /// No claim expires before this.
+    next_expiry: Micros,
+    /// Closed until then, after an expiry with a lock delay.
+    closed_until: Micros,
+    /// The reader that waits to become the writer.
+    upgrade: Option<Upgrade>,
+    /// How many wait in the queue.
+    waiting: u32,
+    /// Who led, for elections.
+    log: Option<Log>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
+struct Upgrade {
+    owner: OwnerId,
+    alive_until: Micros,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
+struct Log {
+    count: u64,
+    changes: VecDeque<Change>,
+}
+
+impl State {
+    /// A name that nobody uses, on an engine that has given no token above `floor` for it.
+    pub fn new(floor: u64) -> State {
+        State {
+            declared: 0,
+            capacity: 0,
+            last: floor,
+            used: 0,
+            claims: Vec::new(),
+            next_expiry: Micros::MAX,
+            closed_until: 0,
+            upgrade: None,
+            waiting: 0,
+            log: None,
+        }
+    }
+
+    /// The claims that are live at `now`.
+    pub fn claims(&self, now: Micros) -> impl Iterator<Item = &Claim> {
+        self.claims.iter().filter(move |claim| claim.expires > now)
+    }
+
+    /// The capacity now; 0 for a name that was never used.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// The highest token that was reserved.
+    pub fn last_token(&self) -> u64 {
+        self.last
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
+    /// Until when the name is closed by a lock delay.
+    pub fn closed_until(&self) -> Micros {
+        self.closed_until
+    }
+
+    /// The changes of leadership after number `seen`, oldest first, as far as they are remembered.
+    pub fn changes(&self, seen: u64) -> Vec<Change> {
+        let changes = self.log.iter().flat_map(|log| &log.changes);
+        changes.filter(|change| change.number > seen).cloned().collect()
+    }
+
+    /// The number of the last change of leadership.
+    pub fn change_count(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.count)
+    }
+
+    /// If the record of the name can be thrown away, the highest token it ever gave.
+    ///
+    /// The engine must start the next record of the name with a floor that is not below that number. A
+    /// number in the past needs no care, because tokens follow the clock; only one that is ahead of the
+    /// clock (a block that was reserved an instant ago) has to be remembered, for all names together.
+    pub fn retire(&self, now: Micros) -> Option<u64> {
+        let idle = self.claims.is_empty()
+            && self.waiting == 0
+            && self.closed_until <= now
+            && self.capacity == self.declared
+            && self.log.is_none();
+        idle.then_some(self.last)
+    }
+
+    /// Asks for a claim, or asks again.
+    pub fn ask<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        ask: &Ask,
+        seat: Seat,
+        world: World<'_>,
+    ) -> Result<Step<Answer>, Q::Error> {
+        let now = world.now;
+        let mut wakes = Vec::new();
+        if ask.logged && self.log.is_none() {
+            self.log = Some(Log::default());
+        }
+        self.expire(now);
+
+        // Asked before and granted: the same grant, counted from now.
+        if let Some(grant) = self.extend(ask.owner, Some(ask.lease), now) {
+            self.note_change();
+            return Ok(Step { answer: Answer::Granted(grant), wakes });
+        }
+
+        if let Some(refused) = self.agree_on_capacity(ask) {
+            return Ok(Step { answer: Answer::Refused(refused), wakes });
+        }
+
+        let fits = |state: &State| state.admits(ask.weight, now);
+        if self.waiting == 0 && fits(self) {
+            let answer = Answer::Granted(self.grant(Waiter::new(ask, seat, now), now, true));
+            self.note_change();
+            return Ok(Step { answer, wakes });
+        }
+
+        // Contended. Whoever has died makes room first, then whoever came first goes first.
+        self.bury(world);
+        let queued = self.waiting > 0 && queue.touch(ask.owner, now + micros(PATIENCE))?;
+        self.advance(queue, world, &mut wakes)?;
+        let answer = if let Some(grant) = self.extend(ask.owner, None, now) {
+            wakes.retain(|wake| wake.owner != ask.owner);
+            Answer::Granted(grant)
+        } else if !queued && self.waiting == 0 && fits(self) {
+            Answer::Granted(self.grant(Waiter::new(ask, seat, now), now, true))
+        } else {
+            if ask.wait && !queued {
+                queue.push(Waiter::new(ask, seat, now))?;
+                self.waiting += 1;
+            }
+            let pause = self.pause(queue, now)?;
+            if ask.wait || queued { Answer::Queued(pause) } else { Answer::Busy(pause) }
+        };
+        self.note_change();
+        Ok(Step { answer, wakes })
+    }
+
+    /// Renews a claim; false if it is not there any more, and then it never comes back.
+    pub fn renew(&mut self, owner: OwnerId, lease: Duration, now: Micros) -> bool {
+        self.expire(now);
+        self.extend(owner, Some(lease), now).is_some()
+    }
+
+    /// Gives back a claim or a place in the queue. `used` is the highest token that was used of the claim's
+    /// block.
+    pub fn release<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        owner: OwnerId,
+        used: u64,
+        world: World<'_>,
+    ) -> Result<Step<Released>, Q::Error> {
+        let mut wakes = Vec::new();
+        self.expire(world.now);
+        let answer = if let Some(claim) = self.take(owner) {
+            // Tokens that were reserved and not used are free again, unless others were given since.
+            if claim.last_token() == self.last {
+                self.last = used.clamp(claim.token, claim.last_token());
+            }
+            Released::Claim
+        } else if self.waiting > 0 && queue.remove(owner)? {
+            self.waiting -= 1;
+            Released::Place
+        } else {
+            Released::Nothing
+        };
+        self.advance(queue, world, &mut wakes)?;
+        self.note_change();
+        Ok(Step { answer, wakes })
+    }
+
+    /// Changes a claim that is held.
+    pub fn alter<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        owner: OwnerId,
+        alteration: Alteration,
+        world: World<'_>,
+    ) -> Result<Step<Answer>, Q::Error> {
+        match alteration {
+            Alteration::Downgrade(weight) => self.downgrade(queue, owner, weight, world),
+            Alteration::TryUpgrade => self.upgrade(queue, owner, false, world),
+            Alteration::Upgrade => self.upgrade(queue, owner, true, world),
+            Alteration::Value(value) => Ok(self.put(owner, value, world.now)),
+        }
+    }
+
+    /// Turns a writer into a reader. It keeps its token.
+    fn downgrade<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        owner: OwnerId,
+        weight: u32,
+        world: World<'_>,
+    ) -> Result<Step<Answer>, Q::Error> {
+        let mut wakes = Vec::new();
+        self.expire(world.now);
+        let Some(claim) = self.claim_mut(owner) else {
+            return Ok(Step { answer: Answer::Refused(Refused::NotHeld), wakes });
+        };
+        let before = claim.weight;
+        claim.weight = weight.min(before);
+        let (after, grant) = (claim.weight, claim.grant());
+        self.used -= u64::from(before - after);
+        self.advance(queue, world, &mut wakes)?;
+        Ok(Step { answer: Answer::Granted(grant), wakes })
+    }
+
+    /// Turns a reader into the writer, under a new token, once it is alone. It goes before the queue, for
+    /// the queue waits for it; a second one is refused, for the two would wait for each other.
+    fn upgrade<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        owner: OwnerId,
+        wait: bool,
+        world: World<'_>,
+    ) -> Result<Step<Answer>, Q::Error> {
+        let now = world.now;
+        let mut wakes = Vec::new();
+        self.expire(now);
+        self.bury(world);
+        if self.extend(owner, None, now).is_none() {
+            return Ok(Step { answer: Answer::Refused(Refused::NotHeld), wakes });
+        }
+        if let Some(other) = self.live_upgrade(now).filter(|upgrade| upgrade.owner != owner) {
+            self.upgrade = Some(other);
+            return Ok(Step { answer: Answer::Refused(Refused::Upgrading), wakes });
+        }
+        self.upgrade = Some(Upgrade { owner, alive_until: now + micros(PATIENCE) });
+        self.advance(queue, world, &mut wakes)?;
+        wakes.retain(|wake| wake.owner != owner);
+        let capacity = self.capacity;
+        let grant = self.claim_mut(owner).filter(|claim| claim.weight == capacity).map(|claim| claim.grant());
+        let answer = match grant {
+            Some(grant) => {
+                self.upgrade = None;
+                Answer::Granted(grant)
+            }
+            None if wait => Answer::Queued(self.pause(queue, now)?),
+            None => {
+                self.upgrade = None;
+                self.advance(queue, world, &mut wakes)?;
+                Answer::Busy(self.pause(queue, now)?)
+            }
+        };
+        Ok(Step { answer, wakes })
+    }
+
+    /// Changes what a claim carries.
+    fn put(&mut self, owner: OwnerId, value: Arc<[u8]>, now: Micros) -> Step<Answer> {
+        self.expire(now);
+        let Some(claim) = self.claim_mut(owner) else {
+            return Step { answer: Answer::Refused(Refused::NotHeld), wakes: Vec::new() };
+        };
+        claim.value = value;
+        let grant = claim.grant();
+        self.note_change();
+        Step { answer: Answer::Granted(grant), wakes: Vec::new() }
+    }
+
+    /// Changes the capacity for everybody, while the name is in use.
+    ///
+    /// Those who hold keep what they hold: after a cut the sum may be above the capacity until enough of it
+    /// is released, and nothing is granted until then.
+    pub fn resize<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        declared: u32,
+        capacity: u32,
+        world: World<'_>,
+    ) -> Result<Step<Result<(), Refused>>, Q::Error> {
+        let mut wakes = Vec::new();
+        self.expire(world.now);
+        if declared != self.declared && declared != self.capacity {
+            if self.in_use() {
+                let refused = Refused::Capacity { has: self.capacity, asked: declared };
+                return Ok(Step { answer: Err(refused), wakes });
+            }
+            self.declared = declared;
+        }
+        self.capacity = capacity;
+        self.advance(queue, world, &mut wakes)?;
+        Ok(Step { answer: Ok(()), wakes })
+    }
+
+    /// Takes every claim away from its holder, at an operator's word.
+    pub fn break_claims<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        world: World<'_>,
+    ) -> Result<Step<Vec<Claim>>, Q::Error> {
+        let mut wakes = Vec::new();
+        self.expire(world.now);
+        let broken = std::mem::take(&mut self.claims);
+        self.used = 0;
+        self.next_expiry = Micros::MAX;
+        self.closed_until = 0;
+        self.upgrade = None;
+        self.advance(queue, world, &mut wakes)?;
+        self.note_change();
+        Ok(Step { answer: broken, wakes })
+    }
+
+    /// Takes away what a dead seat held, and hands it on.
+    pub fn sweep<Q: Queue>(&mut self, queue: &mut Q, world: World<'_>) -> Result<Step<()>, Q::Error> {
+        let mut wakes = Vec::new();
+        self.expire(world.now);
+        self.bury(world);
+        self.advance(queue, world, &mut wakes)?;
+        self.note_change();
+        Ok(Step { answer: (), wakes })
+    }
+
+    fn in_use(&self) -> bool {
+        !self.claims.is_empty() || self.waiting > 0
+    }
+
+    fn agree_on_capacity(&mut self, ask: &Ask) -> Option<Refused> {
+        let agreed = ask.capacity == self.declared || ask.capacity == self.capacity;
+        if !agreed {
+            if self.in_use() {
+                return Some(Refused::Capacity { has: self.capacity, asked: ask.capacity });
+            }
+            self.declared = ask.capacity;
+            self.capacity = ask.capacity;
+        }
+        (ask.weight > self.capacity)
+            .then_some(Refused::Weight { capacity: self.capacity, weight: ask.weight })
+    }
+
+    fn admits(&self, weight: u32, now: Micros) -> bool {
+        self.closed_until <= now
+            && self.upgrade.is_none()
+            && self.used + u64::from(weight) <= u64::from(self.capacity)
+    }
+
+    /// Grants what can be granted, first come first served.
+    fn advance<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        world: World<'_>,
+        wakes: &mut Vec<Wake>,
+    ) -> Result<(), Q::Error> {
+        let now = world.now;
+        self.upgrade = self.live_upgrade(now);
+        if let Some(Upgrade { owner, .. }) = self.upgrade {
+            self.finish_upgrade(owner, now, wakes);
+        }
+        while self.waiting > 0 {
+            let Some(first) = queue.first()? else { break };
+            let dead = first.alive_until <= now || !(world.alive)(first.seat);
+            let too_much = first.weight > self.capacity;
+            if !dead && !too_much && !self.admits(first.weight, now) {
+                break;
+            }
+            queue.remove(first.owner)?;
+            self.waiting -= 1;
+            if dead {
+                continue;
+            }
+            wakes.push(Wake { owner: first.owner, seat: first.seat });
+            // After a cut of the capacity a waiter may want more than there is. It is woken to be told.
+            if !too_much {
+                self.grant(first, now, false);
+            }
+        }
+        Ok(())
+    }
+
+    fn live_upgrade(&self, now: Micros) -> Option<Upgrade> {
+        self.upgrade.filter(|upgrade| upgrade.alive_until > now && self.position(upgrade.owner).is_ok())
+    }
+
+    fn finish_upgrade(&mut self, owner: OwnerId, now: Micros, wakes: &mut Vec<Wake>) {
+        let capacity = self.capacity;
+        let token = (self.last + 1).max(now);
+        let alone = self.claims.len() == 1 && self.closed_until <= now;
+        if let Some(claim) = self.claim_mut(owner).filter(|_| alone) {
+            claim.weight = capacity;
+            claim.token = token;
+            claim.tokens = 1;
+            claim.since = now;
+            wakes.push(Wake { owner, seat: claim.seat });
+            self.used = u64::from(capacity);
+            self.last = token;
+            self.upgrade = None;
+        }
+    }
+
+    fn grant(&mut self, waiter: Waiter, now: Micros, confirmed: bool) -> Grant {
+        let token = (self.last + 1).max(now);
+        let believed = if confirmed { waiter.lease } else { waiter.lease.min(micros(CONFIRM)) };
+        let claim = Claim {
+            owner: waiter.owner,
+            seat: waiter.seat,
+            weight: waiter.weight,
+            token,
+            tokens: waiter.tokens.max(1),
+            lease: waiter.lease,
+            expires: now + believed,
+            lock_delay: waiter.lock_delay,
+            since: now,
+            confirmed,
+            holder: waiter.holder,
+            value: waiter.value,
+        };
+        self.last = claim.last_token();
+        self.used += u64::from(claim.weight);
+        self.next_expiry = self.next_expiry.min(claim.expires);
+        let grant = claim.grant();
+        if let Err(position) = self.position(claim.owner) {
+            self.claims.insert(position, claim);
+        }
+        grant
+    }
+
+    /// Counts the owner's lease from now; its grant, if it has one.
+    fn extend(&mut self, owner: OwnerId, lease: Option<Duration>, now: Micros) -> Option<Grant> {
+        let claim = self.claim_mut(owner)?;
+        if let Some(lease) = lease {
+            claim.lease = micros(lease);
+        }
+        claim.expires = now + claim.lease;
+        claim.confirmed = true;
+        let (grant, expires) = (claim.grant(), claim.expires);
+        self.next_expiry = self.next_expiry.min(expires);
+        Some(grant)
+    }
+
+    /// Takes away the claims whose time is over.
+    fn expire(&mut self, now: Micros) {
+        if now < self.next_expiry {
+            return;
+        }
+        self.drop_claims(|claim| claim.expires <= now, |claim| claim.expires);
+    }
+
+    /// Takes away the claims of the dead.
+    fn bury(&mut self, world: World<'_>) {
+        self.drop_claims(|claim| !(world.alive)(claim.seat), |_| world.now);
+    }
+
+    fn drop_claims(&mut self, ended: impl Fn(&Claim) -> bool, at: impl Fn(&Claim) -> Micros) {
+        let State { claims, used, closed_until, .. } = self;
+        claims.retain(|claim| {
+            let ended = ended(claim);
+            if ended {
+                *used -= u64::from(claim.weight);
+                // Who never heard of its grant has nothing under way that the delay would wait for.
+                if claim.confirmed && claim.lock_delay > 0 {
+                    *closed_until = (*closed_until).max(at(claim) + claim.lock_delay);
+                }
+            }
+            !ended
+        });
+        self.next_expiry = self.claims.iter().map(|claim| claim.expires).min().unwrap_or(Micros::MAX);
+    }
+
+    fn pause<Q: Queue>(&self, queue: &Q, now: Micros) -> Result<Pause, Q::Error> {
+        let mut next = self.next_expiry;
+        if self.closed_until > now {
+            next = next.min(self.closed_until);
+        }
+        if let Some(upgrade) = self.upgrade {
+            next = next.min(upgrade.alive_until);
+        }
+        if self.waiting > 1
+            && let Some(first) = queue.first()?
+        {
+            next = next.min(first.alive_until);
+        }
+        Ok(Pause { at_most: Duration::from_micros(next.saturating_sub(now)) })
+    }
+
+    /// Writes the log of an election: a new leader, a new word of the same leader, or nobody.
+    fn note_change(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        let nobody = || Change { number: 0, token: 0, holder: Arc::default(), value: Arc::default() };
+        let leader = self.claims.first();
+        let mut change = leader.map_or_else(nobody, |claim| Change {
+            number: 0,
+            token: claim.token,
+            holder: Arc::clone(&claim.holder),
+            value: Arc::clone(&claim.value),
+        });
+        let before = log.changes.back();
+        let same = before
+            .map_or(change.token == 0, |before| before.token == change.token && before.value == change.value);
+        if !same {
+            log.count += 1;
+            change.number = log.count;
+            log.changes.push_back(change);
+            if log.changes.len() > LOG_LENGTH {
+                log.changes.pop_front();
+            }
+        }
+    }
+
+    fn position(&self, owner: OwnerId) -> Result<usize, usize> {
+        self.claims.binary_search_by_key(&owner, |claim| claim.owner)
+    }
+
+    fn claim_mut(&mut self, owner: OwnerId) -> Option<&mut Claim> {
+        let position = self.position(owner).ok()?;
+        self.claims.get_mut(position)
+    }
+
+    fn take(&mut self, owner: OwnerId) -> Option<Claim> {
+        let position = self.position(owner).ok()?;
+        let claim = self.claims.remove(position);
+        self.used -= u64::from(claim.weight);
+        Some(claim)
+    }
+}
