@@ -44,6 +44,9 @@ pub const CONFIRM: Duration = Duration::from_secs(3);
 /// How many changes of leadership are remembered for observers.
 pub const LOG_LENGTH: usize = 32;
 
+/// How long the log of an election that nobody takes part in is kept.
+pub const LOG_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// One acquisition: not a thread, not a host. Never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "file", derive(Serialize, Deserialize))]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{
-    Alteration, Answer, Ask, CONFIRM, Change, Claim, Grant, LOG_LENGTH, Micros, OwnerId, PATIENCE, Pause,
-    Queue, Refused, Released, Seat, Step, Waiter, Wake, World, micros,
+    Alteration, Answer, Ask, CONFIRM, Change, Claim, Grant, LOG_KEPT, LOG_LENGTH, Micros, OwnerId, PATIENCE,
+    Pause, Queue, Refused, Released, Seat, Step, Waiter, Wake, World, micros,
 };
 
 /// All that is known of one name, except its queue.
@@ -49,6 +49,8 @@ struct Upgrade {
 #[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
 struct Log {
     count: u64,
+    /// When the last change was.
+    changed_at: Micros,
     changes: VecDeque<Change>,
 }
 
@@ -115,7 +117,7 @@ impl State {
             && self.waiting == 0
             && self.closed_until <= now
             && self.capacity == self.declared
-            && self.log.is_none();
+            && self.log.as_ref().is_none_or(|log| log.changed_at + micros(LOG_KEPT) <= now);
         idle.then_some(self.last)
     }
 
@@ -130,13 +132,13 @@ impl State {
         let now = world.now;
         let mut wakes = Vec::new();
         if ask.logged && self.log.is_none() {
-            self.log = Some(Log::default());
+            self.log = Some(Log { changed_at: now, ..Log::default() });
         }
         self.expire(now);
 
         // Asked before and granted: the same grant, counted from now.
         if let Some(grant) = self.extend(ask.owner, Some(ask.lease), now) {
-            self.note_change();
+            self.note_change(now);
             return Ok(Step { answer: Answer::Granted(grant), wakes });
         }
 
@@ -147,7 +149,7 @@ impl State {
         let fits = |state: &State| state.admits(ask.weight, now);
         if self.waiting == 0 && fits(self) {
             let answer = Answer::Granted(self.grant(Waiter::new(ask, seat, now), now, true));
-            self.note_change();
+            self.note_change(now);
             return Ok(Step { answer, wakes });
         }
 
@@ -168,7 +170,7 @@ impl State {
             let pause = self.pause(queue, now)?;
             if ask.wait || queued { Answer::Queued(pause) } else { Answer::Busy(pause) }
         };
-        self.note_change();
+        self.note_change(now);
         Ok(Step { answer, wakes })
     }
 
@@ -202,7 +204,7 @@ impl State {
             Released::Nothing
         };
         self.advance(queue, world, &mut wakes)?;
-        self.note_change();
+        self.note_change(world.now);
         Ok(Step { answer, wakes })
     }
 
@@ -291,7 +293,7 @@ impl State {
         };
         claim.value = value;
         let grant = claim.grant();
-        self.note_change();
+        self.note_change(now);
         Step { answer: Answer::Granted(grant), wakes: Vec::new() }
     }
 
@@ -334,7 +336,7 @@ impl State {
         self.closed_until = 0;
         self.upgrade = None;
         self.advance(queue, world, &mut wakes)?;
-        self.note_change();
+        self.note_change(world.now);
         Ok(Step { answer: broken, wakes })
     }
 
@@ -344,7 +346,7 @@ impl State {
         self.expire(world.now);
         self.bury(world);
         self.advance(queue, world, &mut wakes)?;
-        self.note_change();
+        self.note_change(world.now);
         Ok(Step { answer: (), wakes })
     }
 
@@ -510,7 +512,7 @@ impl State {
     }
 
     /// Writes the log of an election: a new leader, a new word of the same leader, or nobody.
-    fn note_change(&mut self) {
+    fn note_change(&mut self, now: Micros) {
         let Some(log) = &mut self.log else { return };
         let nobody = || Change { number: 0, token: 0, holder: Arc::default(), value: Arc::default() };
         let leader = self.claims.first();
@@ -525,6 +527,7 @@ impl State {
             .map_or(change.token == 0, |before| before.token == change.token && before.value == change.value);
         if !same {
             log.count += 1;
+            log.changed_at = now;
             change.number = log.count;
             log.changes.push_back(change);
             if log.changes.len() > LOG_LENGTH {

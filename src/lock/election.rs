@@ -271,6 +271,8 @@ impl Observer {
             // Listening must start before the look, or a change in between is missed.
             changed.as_mut().enable();
             let view = client.call(client.engine.look(&self.name, self.seen)).await?;
+            // The log was forgotten and begins anew.
+            self.seen = self.seen.min(view.change_count);
             self.take_in(&view.changes, view.change_count);
             if self.ready.is_empty() {
                 let again = client.clock.now() + LOOK;
