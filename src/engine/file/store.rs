@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
+use std::os::fd::BorrowedFd;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use std::time::Duration;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RwTxn, WithoutTls};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::dir::{self, Dir, Place};
 use super::failure::{failed, io_failed};
@@ -304,6 +306,7 @@ fn open_env(dir: &Dir) -> Result<(Env<WithoutTls>, Table), OpenError> {
         options.open(&dir.boot)
     }
     .map_err(fail)?;
+    close_on_exec(&dir.boot.join("data.mdb"));
     finish_files(dir).map_err(OpenError::Failed)?;
     env.clear_stale_readers().map_err(fail)?;
     let txn = env.write_txn().map_err(fail)?;
@@ -314,6 +317,24 @@ fn open_env(dir: &Dir) -> Result<(Env<WithoutTls>, Table), OpenError> {
         .map_err(fail)?
         .unwrap_commit();
     Ok((env, table))
+}
+
+/// Keeps the store's file from the programs that this process starts. The store opens it without that, and a program
+/// that runs as another user must not be able to write to it.
+fn close_on_exec(data: &Path) {
+    for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(number) = number.filter(|_| std::fs::read_link(entry.path()).is_ok_and(|to| to == data))
+        else {
+            continue;
+        };
+        // SAFETY: the number was seen to be the store's file, which stays open for as long as the store, and the store
+        // is being opened by our caller. It is borrowed for one call.
+        #[expect(unsafe_code, reason = "the store does not lend its file")]
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        // If it can not be set, programs see a file that they do not know of.
+        fcntl_setfd(file, FdFlags::CLOEXEC).ok();
+    }
 }
 
 /// Sets the permissions of the store's files, and fills the one that is mapped for writing: a hole in it would kill the
