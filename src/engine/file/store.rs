@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::os::fd::BorrowedFd;
 use std::ops::Bound;
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -107,7 +107,7 @@ impl Store {
         // One process at a time, so that the first finishes the files before others see them.
         flock(&gate, FlockOperation::LockExclusive)
             .map_err(|error| OpenError::Failed(io_failed("lock", &path, error.into())))?;
-        let opened = open_env(dir);
+        let opened = open_env(dir, &gate);
         flock(&gate, FlockOperation::Unlock).ok();
         let (env, table) = opened?;
         Ok((env, table, gate))
@@ -288,7 +288,7 @@ enum OpenError {
     Failed(Error),
 }
 
-fn open_env(dir: &Dir) -> Result<(Env<WithoutTls>, Table), OpenError> {
+fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table), OpenError> {
     let fail = |error: heed::Error| match error {
         heed::Error::EnvAlreadyOpened => OpenError::StillClosing,
         error => OpenError::Failed(failed(error)),
@@ -299,14 +299,18 @@ fn open_env(dir: &Dir) -> Result<(Env<WithoutTls>, Table), OpenError> {
     // store's own locking. The directory is ours alone: it is private or of one group, it was checked to be on a local
     // disk and to carry our mark, and its files were made in this boot of the machine, so they were never cut by a
     // crash. `Store::open` opens it once per process. NO_SYNC gives up durability over a crash of the machine, after
-    // which these files are not read again.
+    // which these files are not read again. The descriptors are borrowed while the store that was just opened has them
+    // open.
     #[expect(unsafe_code, reason = "a memory-mapped store can not be opened otherwise")]
     let env = unsafe {
         options.flags(EnvFlags::NO_SYNC);
-        options.open(&dir.boot)
-    }
-    .map_err(fail)?;
-    close_on_exec(&dir.boot.join("data.mdb"));
+        let env = options.open(&dir.boot).map_err(fail)?;
+        // The store leaves its file open for the programs that this process starts, who may run as another user.
+        for number in descriptors_of(&dir.boot.join("data.mdb"), gate) {
+            fcntl_setfd(BorrowedFd::borrow_raw(number), FdFlags::CLOEXEC).ok();
+        }
+        env
+    };
     finish_files(dir).map_err(OpenError::Failed)?;
     env.clear_stale_readers().map_err(fail)?;
     let txn = env.write_txn().map_err(fail)?;
@@ -319,22 +323,20 @@ fn open_env(dir: &Dir) -> Result<(Env<WithoutTls>, Table), OpenError> {
     Ok((env, table))
 }
 
-/// Keeps the store's file from the programs that this process starts. The store opens it without that, and a program
-/// that runs as another user must not be able to write to it.
-fn close_on_exec(data: &Path) {
-    for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
-        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(number) = number.filter(|_| std::fs::read_link(entry.path()).is_ok_and(|to| to == data))
-        else {
-            continue;
-        };
-        // SAFETY: the number was seen to be the store's file, which stays open for as long as the store, and the store
-        // is being opened by our caller. It is borrowed for one call.
-        #[expect(unsafe_code, reason = "the store does not lend its file")]
-        let file = unsafe { BorrowedFd::borrow_raw(number) };
-        // If it can not be set, programs see a file that they do not know of.
-        fcntl_setfd(file, FdFlags::CLOEXEC).ok();
+/// The descriptors of a file that was opened just after the gate.
+fn descriptors_of(file: &Path, gate: &File) -> Vec<RawFd> {
+    /// Numbers are given out from below, so they are near; the whole list would take a while to walk.
+    const NEAR: RawFd = 16;
+    let is_it = |number: &RawFd| {
+        std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok_and(|target| target == file)
+    };
+    let first = gate.as_raw_fd() + 1;
+    let near: Vec<RawFd> = (first..first + NEAR).filter(is_it).collect();
+    if !near.is_empty() {
+        return near;
     }
+    let all = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_it).collect()
 }
 
 /// Sets the permissions of the store's files, and fills the one that is mapped for writing: a hole in it would kill the
