@@ -325,13 +325,12 @@ fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table), OpenErro
 
 /// The descriptors of a file that was opened just after the gate.
 fn descriptors_of(file: &Path, gate: &File) -> Vec<RawFd> {
-    /// Numbers are given out from below, so they are near; the whole list would take a while to walk.
+    /// Numbers are given out from below, so they are lower or near; the whole list would take longer to walk.
     const NEAR: RawFd = 16;
     let is_it = |number: &RawFd| {
         std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok_and(|target| target == file)
     };
-    let first = gate.as_raw_fd() + 1;
-    let near: Vec<RawFd> = (first..first + NEAR).filter(is_it).collect();
+    let near: Vec<RawFd> = (0..gate.as_raw_fd() + NEAR).filter(is_it).collect();
     if !near.is_empty() {
         return near;
     }
