@@ -1,2 +1,51 @@
-//! x
-fn main() {}
+//! `leasehold`: hold a name while a command runs, see who holds what, and take it away.
+//!
+//! One file per command; [`args`] is what can be typed, [`exit`] is what it ends with.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command};
+use crate::exit::Failure;
+
+mod args;
+mod break_;
+mod child;
+mod connect;
+mod duration;
+mod exit;
+mod list;
+mod manual;
+mod name;
+mod print;
+mod report;
+mod run;
+mod show;
+mod signals;
+mod watch;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return exit::refuse(&error),
+    };
+    let ended = match args.command {
+        Command::Run(args) => connect::block_on(run::run(&args)),
+        Command::Ls(args) => connect::block_on(list::list(&args)),
+        Command::Show(args) => connect::block_on(show::show(&args)),
+        Command::Break(args) => connect::block_on(break_::break_(&args)),
+        Command::Watch(args) => connect::block_on(watch::watch(&args)),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man => manual::man(),
+    };
+    match ended {
+        Ok(code) => ExitCode::from(code),
+        Err(Failure { code, message }) => {
+            if let Some(message) = message {
+                print::complain(&message);
+            }
+            ExitCode::from(code)
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What can be typed.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use clap::{Parser, Subcommand, ValueEnum};
+use leasehold::Family;
+
+use crate::{duration, exit, name};
+
+/// Hold a name while a command runs, see who holds what, and take it away.
+///
+/// Names are held for a lease that renews itself for as long as the holder lives. A name whose holder died is free
+/// again: at once on one machine, when its lease ends elsewhere. Every holder has a token, greater than that of any
+/// holder before; a resource that refuses older tokens is safe even from a holder that was paused and comes back late.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Ls(Ls),
+    Show(Show),
+    Break(Break),
+    Watch(Watch),
+    Completions(Completions),
+    /// Print the manual page, in roff
+    ///
+    /// To read it: `leasehold man | man -l -`. To install it: `leasehold man > leasehold.1`.
+    Man,
+}
+
+/// Where the names are kept.
+#[derive(Debug, clap::Args)]
+pub(crate) struct On {
+    /// The engine that keeps the names [env: LEASEHOLD_ON] [default: file:]
+    ///
+    /// `file:DIR` locks the processes of this machine that name the same directory; `file:` alone is the user's default
+    /// directory. Without this option the variable LEASEHOLD_ON is read.
+    #[arg(long = "on", value_name = "URL", help_heading = "Engine")]
+    pub(crate) url: Option<String>,
+}
+
+/// Hold a name while a command runs
+///
+/// Waits until NAME is free, runs the command, and gives the name back when it ends. `run NAME` and `run --shared NAME`
+/// are the write and the read side of one lock. `run --slots N NAME` is a semaphore, a family of its own: it does not
+/// exclude a lock of the same name.
+///
+/// TERM, HUP, INT and QUIT are passed on to the command, and the name is held until it ends. INT and QUIT that are typed
+/// at a terminal reach the command without help and are not sent a second time. Signals that are ignored when leasehold
+/// starts (nohup) stay ignored. While it waits for the name, a signal ends it at once.
+///
+/// If the lease is lost, because leasehold was stopped for too long, the engine could not be reached, or somebody broke
+/// it, the command gets TERM and, after the grace period, KILL. This reaches the command itself and not the
+/// processes it started; in a shell, `exec` the last command. If leasehold itself is killed with KILL, the command goes
+/// on and the name is free: only a resource that checks the token is safe from that.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = exit::RUN_HELP)]
+pub(crate) struct Run {
+    /// What to hold: any text
+    #[arg(value_name = "NAME", value_parser = OsStringValueParser::new().try_map(name::parse))]
+    pub(crate) name: String,
+
+    /// The command to run, after `--`
+    #[arg(value_name = "CMD", last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) on: On,
+
+    /// How long the name stays taken if leasehold can not renew it
+    ///
+    /// It renews itself: the command may run for as long as it likes. From `10ms` to `24h`.
+    #[arg(long, value_name = "D", default_value = "30s", allow_hyphen_values = true, value_parser = duration::parse_some)]
+    pub(crate) lease: Duration,
+
+    /// Wait for the name this long at most [default: for ever]
+    #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Do not wait if the name is taken
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+
+    /// Hold it together with others that say --shared
+    #[arg(long)]
+    pub(crate) shared: bool,
+
+    /// Take one of N slots; all users of the name must give the same N
+    #[arg(long, value_name = "N", conflicts_with = "shared", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) slots: Option<u32>,
+
+    /// What the holder is called in listings [default: the command's name]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+
+    /// How long the command has between TERM and KILL if the lease is lost
+    #[arg(long, value_name = "D", default_value = "10s", allow_hyphen_values = true, value_parser = duration::parse)]
+    pub(crate) grace: Duration,
+
+    /// Keep the name closed this long if the lease runs out (not after a normal end)
+    ///
+    /// For resources that can not check tokens: it gives a holder that was paused time to find out.
+    #[arg(long, value_name = "D", default_value = "0s", hide_default_value = true, allow_hyphen_values = true, value_parser = duration::parse)]
+    pub(crate) lock_delay: Duration,
+
+    /// What to end with if the name was not free in time
+    #[arg(long, value_name = "CODE", default_value_t = exit::BUSY)]
+    pub(crate) exit_if_busy: u8,
+}
+
+/// List the names in use
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ls {
+    /// Only names that start with this
+    #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+
+    #[command(flatten)]
+    pub(crate) on: On,
+
+    /// Print one JSON array
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show who holds a name and who waits for it
+///
+/// Looks in all families unless one is given.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = exit::LOOK_HELP)]
+pub(crate) struct Show {
+    /// Which name
+    #[arg(value_name = "NAME", value_parser = OsStringValueParser::new().try_map(name::parse))]
+    pub(crate) name: String,
+
+    /// Which family
+    #[arg(long, value_enum)]
+    pub(crate) family: Option<FamilyWord>,
+
+    #[command(flatten)]
+    pub(crate) on: On,
+
+    /// Print one JSON array: empty if the name is free
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Take a name away from all who hold it
+///
+/// For when you know that the holders are gone or must stop. They are told, at the latest when they renew their lease,
+/// and go on until then: the next holder may start before they stop.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = exit::BREAK_HELP)]
+pub(crate) struct Break {
+    /// Which name
+    #[arg(value_name = "NAME", value_parser = OsStringValueParser::new().try_map(name::parse))]
+    pub(crate) name: String,
+
+    /// Which family; needed if the name is held in more than one
+    #[arg(long, value_enum)]
+    pub(crate) family: Option<FamilyWord>,
+
+    /// Do not ask; needed where there is no terminal to ask at
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+
+    #[command(flatten)]
+    pub(crate) on: On,
+
+    /// Print one JSON array of what was broken
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print changes as they are seen, until Ctrl-C
+///
+/// Compares what is in use every 100 ms: what comes and goes in between is not seen. It starts with what is held now.
+/// `released` is said of every end: a release, a lease that ran out, a holder that died, a break.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Watch {
+    /// Only this name
+    #[arg(value_name = "NAME", value_parser = OsStringValueParser::new().try_map(name::parse))]
+    pub(crate) name: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) on: On,
+
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print a completion script
+///
+/// For bash: `leasehold completions bash > ~/.local/share/bash-completion/completions/leasehold`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Completions {
+    /// For which shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// A family whose names are held.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum FamilyWord {
+    /// What `run NAME` and `run --shared NAME` hold
+    Lock,
+    /// What `run --slots N NAME` holds
+    Semaphore,
+    /// What leaders hold
+    Election,
+}
+
+impl From<FamilyWord> for Family {
+    fn from(word: FamilyWord) -> Family {
+        match word {
+            FamilyWord::Lock => Family::Lock,
+            FamilyWord::Semaphore => Family::Semaphore,
+            FamilyWord::Election => Family::Election,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_definition_is_sound() {
+        super::Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,148 @@
+//! What `leasehold` ends with.
+//!
+//! The codes are those of `sysexits.h`, which scripts and mail systems know, and of the shell. They lie apart from the
+//! small codes that most commands use for themselves.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use leasehold::Error;
+
+/// `show` and `break`: nobody holds the name.
+pub(crate) const FREE: u8 = 1;
+/// The command line is wrong (`EX_USAGE`).
+pub(crate) const USAGE: u8 = 64;
+/// The engine can not be reached or used (`EX_UNAVAILABLE`).
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// The output could not be written (`EX_IOERR`).
+pub(crate) const OUTPUT: u8 = 74;
+/// Somebody else holds the name (`EX_TEMPFAIL`): trying again later may work.
+pub(crate) const BUSY: u8 = 75;
+/// The lease was lost before the command ended.
+pub(crate) const LOST: u8 = 76;
+/// The command was found and could not be started, as in shells.
+pub(crate) const NOT_STARTED: u8 = 126;
+/// The command was not found, as in shells.
+pub(crate) const NOT_FOUND: u8 = 127;
+/// A command that signal N ended gives this and N, as in shells.
+pub(crate) const BY_SIGNAL: u8 = 128;
+
+/// What the command finds and what `run` ends with, for its help and the manual.
+pub(crate) const RUN_HELP: &str = "\
+Environment of the command:
+  LEASEHOLD_NAME      the name
+  LEASEHOLD_TOKEN     the fencing token: greater than that of any earlier holder
+  LEASEHOLD_DEADLINE  when the lease ends unless it is renewed, as of the start, in ms of Unix time
+
+Exit codes:
+  The command's own code; or
+  64     the command line is wrong, or the name is in use with another number of slots
+  69     the engine can not be reached or used; nothing was started
+  75     the name was not free in time (or the code of --exit-if-busy); nothing was started
+  76     the lease was lost before the command ended; the command was stopped
+  126    the command was found but could not be started
+  127    the command was not found
+  128+N  signal N ended the command, or ended the wait for the name";
+
+/// The codes of the commands that look, for their help and the manual.
+pub(crate) const LOOK_HELP: &str = "\
+Exit codes:
+  0   the name is held
+  1   the name is free
+  64  the command line is wrong
+  69  the engine can not be reached or used
+  74  the output could not be written";
+
+/// The codes of `break`, for its help and the manual.
+pub(crate) const BREAK_HELP: &str = "\
+Exit codes:
+  0   the name was taken away from its holders
+  1   nobody held it, or the answer was no
+  64  the command line is wrong
+  69  the engine can not be reached or used
+  74  the output could not be written";
+
+/// Why `leasehold` ends with a code of its own.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    /// Said on stderr; `None` if there is nothing to say.
+    pub(crate) message: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
+        Failure { code, message: Some(message.into()) }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure::new(USAGE, message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let code = match error {
+            // Another URL, name or option is needed: nothing that is typed the same way again will work.
+            Error::Invalid { .. } | Error::Unsupported { .. } => USAGE,
+            Error::Lost { .. } => LOST,
+            _ => UNAVAILABLE,
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// For what is written to stdout.
+    fn from(error: io::Error) -> Failure {
+        // Whoever read the output has seen enough: `leasehold ls | head -1` is no failure.
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Failure { code: 0, message: None };
+        }
+        Failure::new(OUTPUT, format!("can not write to stdout: {error}"))
+    }
+}
+
+/// Ends because of what was typed: help and version are answers, the rest is an error.
+pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Nobody is left to tell if stdout is closed.
+            error.print().ok();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            error.print().ok();
+            ExitCode::from(USAGE)
+        }
+        _ => {
+            let text = error.render().to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            write!(io::stderr(), "leasehold: {text}").ok();
+            if error.kind() == ErrorKind::UnknownArgument && forgot_dashes() {
+                writeln!(io::stderr(), "\n  tip: put `--` before the command: leasehold run NAME -- CMD")
+                    .ok();
+            }
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// True for `leasehold run NAME CMD`.
+fn forgot_dashes() -> bool {
+    let mut args = std::env::args_os().skip(1);
+    args.next().is_some_and(|command| command == "run") && args.all(|arg| arg != "--")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_of_run_names_every_code() {
+        for code in [USAGE, UNAVAILABLE, BUSY, LOST, NOT_STARTED, NOT_FOUND, BY_SIGNAL] {
+            assert!(RUN_HELP.contains(&format!("\n  {code}")), "{code} is not in the help");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `leasehold ls`: the names in use.
+
+use std::io::{self, BufWriter, Write};
+use std::time::Duration;
+
+use leasehold::claim::WHOLE;
+use leasehold::engine::View;
+use leasehold::{Family, Name, Options};
+
+use crate::args::Ls;
+use crate::connect::connect;
+use crate::duration::show;
+use crate::exit::Failure;
+use crate::print::{self, FAINT, visible, width};
+use crate::report::{self, NameReport};
+
+const HEADINGS: [&str; 7] = ["FAMILY", "NAME", "HELD", "TOKEN", "FOR", "WAITING", "HOLDER"];
+
+pub(crate) async fn list(args: &Ls) -> Result<u8, Failure> {
+    let client = connect(&args.on, Options::new()).await?;
+    let found = report::in_use(&client, &args.prefix).await;
+    client.close().await.ok();
+    let found = found?;
+    if args.json {
+        let names: Vec<_> = found.iter().map(|(name, view)| NameReport::new(name, view)).collect();
+        print::json(&names)?;
+    } else if !found.is_empty() {
+        write_table(&mut BufWriter::new(anstream::stdout().lock()), &found)?;
+    }
+    Ok(0)
+}
+
+fn write_table(out: &mut impl Write, found: &[(Name, View)]) -> io::Result<()> {
+    let rows: Vec<[String; 7]> = found.iter().map(|(name, view)| row(name, view)).collect();
+    let mut widths = HEADINGS.map(width);
+    for row in &rows {
+        for (widest, cell) in widths.iter_mut().zip(row) {
+            *widest = width(cell).max(*widest);
+        }
+    }
+    let line = |cells: [&str; 7]| {
+        let mut line = String::new();
+        for (cell, widest) in cells.iter().zip(widths) {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', widest - width(cell) + 2));
+        }
+        line.trim_end().to_owned()
+    };
+    writeln!(out, "{FAINT}{}{FAINT:#}", line(HEADINGS))?;
+    for row in &rows {
+        writeln!(out, "{}", line(row.each_ref().map(String::as_str)))?;
+    }
+    out.flush()
+}
+
+fn row(name: &Name, view: &View) -> [String; 7] {
+    let none = || "-".to_owned();
+    let newest = view.claims.iter().map(|held| held.claim.token).max();
+    let longest: Option<Duration> = view.claims.iter().map(|held| held.held_for).max();
+    let holder = match view.claims.as_slice() {
+        [] => none(),
+        [held] => report::who(&held.claim.holder),
+        [held, rest @ ..] => format!("{} +{}", report::who(&held.claim.holder), rest.len()),
+    };
+    [
+        name.family().to_string(),
+        visible(name.as_str()).into_owned(),
+        held(name.family(), view),
+        newest.map_or_else(none, |token| token.to_string()),
+        longest.map_or_else(none, show),
+        view.waiting.to_string(),
+        holder,
+    ]
+}
+
+/// How much of it is held.
+fn held(family: Family, view: &View) -> String {
+    let weight: u64 = view.claims.iter().map(|held| u64::from(held.claim.weight)).sum();
+    match family {
+        Family::Semaphore => format!("{weight}/{}", view.capacity),
+        // What is shared has no number that it could be full at.
+        _ if weight > 0 && weight < u64::from(WHOLE) => format!("{} shared", view.claims.len()),
+        _ => format!("{}/1", view.claims.len()),
+    }
+}

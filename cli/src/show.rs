@@ -1,0 +1,71 @@
+//! `leasehold show`: who holds a name, and who waits for it.
+
+use std::io::{self, BufWriter, Write};
+
+use leasehold::engine::View;
+use leasehold::{Family, Name, Options};
+
+use crate::args::Show;
+use crate::connect::connect;
+use crate::duration::show as shown;
+use crate::exit::{FREE, Failure};
+use crate::print::{self, STRONG, visible};
+use crate::report::{self, NameReport, Share};
+
+pub(crate) async fn show(args: &Show) -> Result<u8, Failure> {
+    let client = connect(&args.on, Options::new()).await?;
+    let found = report::look(&client, args.family.map(Family::from), &args.name).await;
+    client.close().await.ok();
+    let found = found?;
+    if args.json {
+        let names: Vec<_> = found.iter().map(|(name, view)| NameReport::new(name, view)).collect();
+        print::json(&names)?;
+    } else {
+        let mut out = BufWriter::new(anstream::stdout().lock());
+        if found.is_empty() {
+            writeln!(out, "`{}` is free", visible(&args.name))?;
+        }
+        for (name, view) in &found {
+            write_name(&mut out, name, view)?;
+        }
+        out.flush()?;
+    }
+    let held = found.iter().any(|(_, view)| !view.claims.is_empty());
+    Ok(if held { 0 } else { FREE })
+}
+
+fn write_name(out: &mut impl Write, name: &Name, view: &View) -> io::Result<()> {
+    let family = name.family();
+    let text = visible(name.as_str());
+    match (family, view.claims.len()) {
+        (Family::Semaphore, _) => {
+            let used: u64 = view.claims.iter().map(|held| u64::from(held.claim.weight)).sum();
+            writeln!(out, "{family} {STRONG}{text}{STRONG:#}: {used} of {} slots are held", view.capacity)?;
+        }
+        (_, 0) => writeln!(out, "{family} {STRONG}{text}{STRONG:#}: not held")?,
+        _ => writeln!(out, "{family} {STRONG}{text}{STRONG:#}: held")?,
+    }
+    if !view.closed_for.is_zero() {
+        writeln!(out, "  closed for another {} because a lease ran out", shown(view.closed_for))?;
+    }
+    for held in &view.claims {
+        writeln!(
+            out,
+            "  held by {}{}; lease ends in {} unless renewed",
+            report::describe(held),
+            Share::new(family, held.claim.weight).remark(),
+            shown(held.ends_in),
+        )?;
+    }
+    for (place, waiting) in view.waiters.iter().enumerate() {
+        writeln!(
+            out,
+            "  waiting {}: {} for {}{}",
+            place + 1,
+            report::who(&waiting.waiter.holder),
+            shown(waiting.waited),
+            Share::new(family, waiting.waiter.weight).remark(),
+        )?;
+    }
+    Ok(())
+}
