@@ -82,6 +82,11 @@ impl Child {
         }
     }
 
+    /// How the command ended, if it has.
+    pub(crate) fn has_ended(&mut self) -> Option<Ended> {
+        self.child.try_wait().ok().flatten().map(Ended)
+    }
+
     /// Ends the command: asks first, and does not ask a second time.
     pub(crate) async fn stop(&mut self, grace: Duration, signals: &mut Signals) -> io::Result<Ended> {
         self.send(Signal::TERM);

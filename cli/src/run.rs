@@ -155,15 +155,18 @@ async fn hold(args: &Run, held: Held, signals: &mut Signals) -> Result<u8, Failu
         }
     };
     let ended = tokio::select! {
-        // A command that has ended needs no stopping; whether it ended in time is seen at the release.
         biased;
         ended = child.ended(signals) => ended,
-        why = held.lost() => {
-            let lost = lost(&args.name, held.token().get(), why);
-            print::complain(&format!("{lost}; sending TERM to {}", child.describe()));
-            child.stop(args.grace, signals).await.ok();
-            held.release().await.ok();
-            return Err(Failure { code: LOST, message: None });
+        why = held.lost() => match child.has_ended() {
+            // It needs no stopping; that it did not end in time is seen at the release.
+            Some(ended) => Ok(ended),
+            None => {
+                let lost = lost(&args.name, held.token().get(), why);
+                print::complain(&format!("{lost}; sending TERM to {}", child.describe()));
+                child.stop(args.grace, signals).await.ok();
+                held.release().await.ok();
+                return Err(Failure { code: LOST, message: None });
+            }
         }
     };
     let released = held.release().await;
