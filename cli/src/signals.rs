@@ -1,8 +1,8 @@
 //! The signals that are passed on.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Read as _};
 use std::task::Poll;
 
 use rustix::process::Signal;
@@ -53,8 +53,12 @@ impl Set {
 
 /// The signals that are ignored in this process.
 fn ignored() -> Set {
-    // The only way to ask without unsafe code. Where there is no such file, nothing is taken to be ignored.
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // The only way to ask without unsafe code. Where there is no such file, nothing is taken to be ignored. It is read
+    // at one go: a file whose length is not known is read in many small pieces otherwise, and this is on the way of
+    // every start.
+    let mut status = [0; 4096];
+    let length = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status)).unwrap_or(0);
+    let status = String::from_utf8_lossy(&status[..length]);
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     Set(line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0))
 }
