@@ -30,12 +30,14 @@ pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
     let mut signals = Signals::listen()
         .map_err(|error| Failure::new(UNAVAILABLE, format!("can not listen for signals: {error}")))?;
     let held = tokio::select! {
-        held = acquire(&client, args) => held?,
+        // Nothing is started any more once a signal is here.
+        biased;
         signal = signals.next() => {
             // The wait was dropped, and with it the place in the queue.
             tokio::time::timeout(LEAVE_LIMIT, client.close()).await.ok();
             return Ok(child::by_signal(signal.as_raw()));
         }
+        held = acquire(&client, args) => held?,
     };
     let ended = match held {
         Some(held) => hold(args, held, &mut signals).await,
