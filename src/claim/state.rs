@@ -131,19 +131,33 @@ impl State {
     ) -> Result<Step<Answer>, Q::Error> {
         let now = world.now;
         let mut wakes = Vec::new();
-        if ask.logged && self.log.is_none() {
-            self.log = Some(Log { changed_at: now, ..Log::default() });
-        }
-        self.expire(now);
+        let expired = self.expire(now);
 
         // Asked before and granted: the same grant, counted from now.
         if let Some(grant) = self.extend(ask.owner, Some(ask.lease), now) {
+            // What another's end has freed is for those who wait.
+            if expired {
+                self.advance(queue, world, &mut wakes)?;
+            }
             self.note_change(now);
             return Ok(Step { answer: Answer::Granted(grant), wakes });
         }
 
+        if !self.agrees(ask.capacity) {
+            // Only the living hold a name to its capacity.
+            self.bury(world);
+            self.advance(queue, world, &mut wakes)?;
+        }
         if let Some(refused) = self.agree_on_capacity(ask) {
+            if expired {
+                self.advance(queue, world, &mut wakes)?;
+            }
+            self.note_change(now);
             return Ok(Step { answer: Answer::Refused(refused), wakes });
+        }
+        // Not before it is agreed: a name with a log is not forgotten at once.
+        if ask.logged && self.log.is_none() {
+            self.log = Some(Log { changed_at: now, ..Log::default() });
         }
 
         let fits = |state: &State| state.admits(ask.weight, now);
@@ -235,6 +249,7 @@ impl State {
         let mut wakes = Vec::new();
         self.expire(world.now);
         let Some(claim) = self.claim_mut(owner) else {
+            self.advance(queue, world, &mut wakes)?;
             return Ok(Step { answer: Answer::Refused(Refused::NotHeld), wakes });
         };
         let before = claim.weight;
@@ -259,10 +274,12 @@ impl State {
         self.expire(now);
         self.bury(world);
         if self.extend(owner, None, now).is_none() {
+            self.advance(queue, world, &mut wakes)?;
             return Ok(Step { answer: Answer::Refused(Refused::NotHeld), wakes });
         }
         if let Some(other) = self.live_upgrade(now).filter(|upgrade| upgrade.owner != owner) {
             self.upgrade = Some(other);
+            self.advance(queue, world, &mut wakes)?;
             return Ok(Step { answer: Answer::Refused(Refused::Upgrading), wakes });
         }
         self.upgrade = Some(Upgrade { owner, alive_until: now + micros(PATIENCE) });
@@ -310,7 +327,9 @@ impl State {
     ) -> Result<Step<Result<(), Refused>>, Q::Error> {
         let mut wakes = Vec::new();
         self.expire(world.now);
-        if declared != self.declared && declared != self.capacity {
+        if !self.agrees(declared) {
+            self.bury(world);
+            self.advance(queue, world, &mut wakes)?;
             if self.in_use() {
                 let refused = Refused::Capacity { has: self.capacity, asked: declared };
                 return Ok(Step { answer: Err(refused), wakes });
@@ -354,9 +373,12 @@ impl State {
         !self.claims.is_empty() || self.waiting > 0
     }
 
+    fn agrees(&self, capacity: u32) -> bool {
+        capacity == self.declared || capacity == self.capacity
+    }
+
     fn agree_on_capacity(&mut self, ask: &Ask) -> Option<Refused> {
-        let agreed = ask.capacity == self.declared || ask.capacity == self.capacity;
-        if !agreed {
+        if !self.agrees(ask.capacity) {
             if self.in_use() {
                 return Some(Refused::Capacity { has: self.capacity, asked: ask.capacity });
             }
@@ -466,12 +488,14 @@ impl State {
         Some(grant)
     }
 
-    /// Takes away the claims whose time is over.
-    fn expire(&mut self, now: Micros) {
+    /// Takes away the claims whose time is over; false if there are none.
+    fn expire(&mut self, now: Micros) -> bool {
         if now < self.next_expiry {
-            return;
+            return false;
         }
+        let before = self.claims.len();
         self.drop_claims(|claim| claim.expires <= now, |claim| claim.expires);
+        self.claims.len() < before
     }
 
     /// Takes away the claims of the dead.

@@ -20,7 +20,8 @@ pub(crate) fn group() -> Group {
             a_waiter_that_gave_up_holds_up_nobody,
             a_waiter_survives_when_the_name_is_broken,
             a_stopped_store_is_an_error_and_not_a_hang,
-            thousands_of_local_waiters_are_one_waiter_in_the_engine,
+            a_lost_guard_that_nobody_drops_holds_up_nobody,
+        thousands_of_local_waiters_are_one_waiter_in_the_engine,
         ]
     )
 }
@@ -206,6 +207,17 @@ async fn a_stopped_store_is_an_error_and_not_a_hang(mut ground: Ground) {
         client.look(Family::Lock, "x").await.is_ok_and(|view| view.claims.is_empty())
     })
     .await;
+}
+
+async fn a_lost_guard_that_nobody_drops_holds_up_nobody(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    let mutex = client.mutex("x").expect("a name").lease(ms(300));
+    let guard = mutex.lock().await.expect("free");
+    // A task of the same process stands in the local line, behind work that hangs.
+    let waiting = tokio::spawn(async move { mutex.lock().await.map(|guard| guard.token()) });
+    tokio::time::sleep(ms(20)).await;
+    other.break_claims(Family::Lock, "x").await.expect("broken");
+    assert!(soon("the task", waiting).await.expect("no panic").expect("granted") > guard.token());
 }
 
 async fn thousands_of_local_waiters_are_one_waiter_in_the_engine(mut ground: Ground) {

@@ -58,11 +58,7 @@ fn held(world: &World) -> Few<Held, 16> {
 fn places(world: &World) -> Few<Place, 16> {
     let waiters = world.line.iter();
     waiters
-        .map(|waiter| Place {
-            owner: waiter.owner.0,
-            seat: waiter.seat,
-            alive_until: waiter.alive_until,
-        })
+        .map(|waiter| Place { owner: waiter.owner.0, seat: waiter.seat, alive_until: waiter.alive_until })
         .collect()
 }
 
@@ -125,7 +121,9 @@ impl World {
         let mine = |held: &&Held| held.owner == u128::from(request.owner);
         match request.body {
             Some(Body::Renew) if after.len() > before.held.len() => Err("X4: a renewal made a claim"),
-            Some(Body::Renew) if after.iter().any(|new| before.held.iter().all(|old| old.owner != new.owner)) => {
+            Some(Body::Renew)
+                if after.iter().any(|new| before.held.iter().all(|old| old.owner != new.owner)) =>
+            {
                 Err("X4: a renewal made a claim")
             }
             Some(Body::Release { .. }) if after.iter().any(|held| mine(&held)) => {
@@ -228,7 +226,9 @@ impl World {
         {
             return;
         }
-        if request.body == Some(Body::Upgrade) && self.state.claims(self.now).any(|claim| claim.owner == owner) {
+        if request.body == Some(Body::Upgrade)
+            && self.state.claims(self.now).any(|claim| claim.owner == owner)
+        {
             let patience = leasehold::claim::PATIENCE.as_micros() as Micros;
             self.upgrader = (request.owner, self.now + patience);
         }

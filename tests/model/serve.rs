@@ -111,12 +111,7 @@ impl World {
     }
 
     /// The engine runs a request, and the answer goes on its way.
-    pub fn serve(
-        &mut self,
-        message: Message,
-        setup: &Setup,
-        sights: &mut Sights,
-    ) -> Result<(), Violation> {
+    pub fn serve(&mut self, message: Message, setup: &Setup, sights: &mut Sights) -> Result<(), Violation> {
         let request = Request { client: message.client, owner: message.owner, body: Some(message.body) };
         let reply = match message.body {
             Body::Ask { weight } => self.serve_ask(weight, request, setup, sights)?,
@@ -140,7 +135,11 @@ impl World {
         if let Some(body) = reply.filter(|_| heard && self.messages.len() < setup.messages) {
             // A no is a no at any time.
             let matters = matches!(body, Body::Granted { .. } | Body::Renewed(true) | Body::Upgraded { .. });
-            self.messages.push(Message { body, deadline: if matters { message.deadline } else { 0 }, ..message });
+            self.messages.push(Message {
+                body,
+                deadline: if matters { message.deadline } else { 0 },
+                ..message
+            });
         }
         Ok(())
     }
@@ -203,7 +202,8 @@ impl World {
         let (renewed, _) = self.run(request, setup, sights, |state, line, world| {
             let now = world.now;
             let over = state.claims(0).find(|claim| claim.owner == owner && claim.expires <= now);
-            if let Some(expires) = over.map(|claim| claim.expires).filter(|_| setup.is(Bug::RenewalOfExpired)) {
+            if let Some(expires) = over.map(|claim| claim.expires).filter(|_| setup.is(Bug::RenewalOfExpired))
+            {
                 state.renew(owner, Duration::from_micros(now - expires) + lease, expires - 1);
             }
             let mut renewed = state.renew(owner, lease, now);
@@ -289,10 +289,11 @@ impl World {
             message.broken |= !message.is_request();
         }
         let request = Request { client: u8::MAX, owner: 0, body: None };
-        let (broken, _) = self.run(Request { owner: u8::MAX, ..request }, setup, sights, |state, line, world| {
-            let Ok(step) = state.break_claims(line, world);
-            step
-        })?;
+        let (broken, _) =
+            self.run(Request { owner: u8::MAX, ..request }, setup, sights, |state, line, world| {
+                let Ok(step) = state.break_claims(line, world);
+                step
+            })?;
         if !broken.is_empty() {
             sights.note(Sight::Broken);
         }

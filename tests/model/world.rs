@@ -291,7 +291,8 @@ impl World {
                 let lapsed = if it.believes(now) && !it.broken { now } else { it.lapsed };
                 *it = Client { stage: Stage::Dead, lapsed, ..Client::default() };
                 // Nobody is there to hear an answer.
-                while let Some(at) = self.messages.iter().position(|m| m.client == client && !m.is_request()) {
+                while let Some(at) = self.messages.iter().position(|m| m.client == client && !m.is_request())
+                {
                     self.messages.take(at);
                 }
             }

@@ -82,8 +82,18 @@ fn two_clients_exclude_each_other() {
         messages: 2,
         duplicates: 1,
         sights: &[
-            Held, Succession, Expiry, HandOver, Confirmed, PassedOver, Renewed, RenewedTooLate, LateReply,
-            StaleRelease, LeftQueue, Repeated,
+            Held,
+            Succession,
+            Expiry,
+            HandOver,
+            Confirmed,
+            PassedOver,
+            Renewed,
+            RenewedTooLate,
+            LateReply,
+            StaleRelease,
+            LeftQueue,
+            Repeated,
         ],
         ..PLAIN
     });
