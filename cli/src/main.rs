@@ -4,8 +4,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use crate::args::{Args, Command};
 use crate::exit::Failure;
 
@@ -26,7 +24,7 @@ mod signals;
 mod watch;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::typed() {
         Ok(args) => args,
         Err(error) => return exit::refuse(&error),
     };

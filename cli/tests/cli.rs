@@ -864,5 +864,6 @@ mod documents {
         assert!(bench.leasehold(["--version"]).gives(0).stdout.starts_with("leasehold "));
         let help = bench.leasehold(["run", "--help"]).gives(0).stdout;
         assert!(help.contains("Exit codes:") && help.contains("--exit-if-busy"), "{help}");
+        assert_eq!(help, bench.leasehold(["help", "run"]).gives(0).stdout);
     }
 }
