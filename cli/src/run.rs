@@ -18,7 +18,7 @@ use crate::{print, report};
 
 /// Someone at a terminal is told what is waited for after this time.
 const TELL_AFTER: Duration = Duration::from_secs(1);
-/// How long the engine has to hear that a waiter leaves. It finds out by itself if it does not.
+/// How long the engine has to hear that we leave. It finds out by itself if it does not.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
         biased;
         signal = signals.next() => {
             // The wait was dropped, and with it the place in the queue.
-            tokio::time::timeout(LEAVE_LIMIT, client.close()).await.ok();
+            leave(&client).await;
             return Ok(child::by_signal(signal.as_raw()));
         }
         held = acquire(&client, args) => held?,
@@ -43,11 +43,15 @@ pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
         Some(held) => hold(args, held, &mut signals).await,
         None => Err(busy(&client, args).await),
     };
-    // What the engine did not hear ends with the lease, and was said where it matters.
-    client.close().await.ok();
+    leave(&client).await;
     // The process ends now, and the kernel takes the store's memory back faster than we would.
     std::mem::forget(client);
     ended
+}
+
+/// Lets go of the engine. What it did not hear ends with the lease, and was said where it matters.
+async fn leave(client: &Client) {
+    tokio::time::timeout(LEAVE_LIMIT, client.close()).await.ok();
 }
 
 /// A name that is held, alone or with others.
@@ -168,7 +172,6 @@ async fn hold(args: &Run, held: Held, signals: &mut Signals) -> Result<u8, Failu
                 let lost = lost(&args.name, held.token().get(), why);
                 print::complain(&format!("{lost}; sending TERM to {}", child.describe()));
                 child.stop(args.grace, signals).await.ok();
-                held.release().await.ok();
                 return Err(Failure { code: LOST, message: None });
             }
         }

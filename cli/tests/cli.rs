@@ -504,6 +504,19 @@ mod losing {
     }
 
     #[test]
+    fn a_store_that_does_not_answer_stops_the_command_in_time() {
+        let bench = Bench::new();
+        let holder = bench.start_run(&["--lease", SHORT, "a"], "exec sleep 60");
+        // As a process does that is stopped in the middle of a write.
+        let mut in_store = fs::read_dir(bench.path("store")).unwrap().map(|entry| entry.unwrap().path());
+        let gate = in_store.find_map(|path| fs::File::open(path.join("gate")).ok()).unwrap();
+        rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let shut = Instant::now();
+        holder.ended().gives(76).says("the lease was not renewed in time");
+        assert!(shut.elapsed() < Duration::from_secs(3), "took {:?}", shut.elapsed());
+    }
+
+    #[test]
     fn a_store_that_was_removed_stops_the_command() {
         let bench = Bench::new();
         let holder = bench.start_run(&["--lease", SHORT, "a"], "exec sleep 60");
