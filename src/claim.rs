@@ -6,7 +6,7 @@
 //! waiters that no longer live are passed over.
 //!
 //! Nothing here does I/O, reads a clock or picks a random number, so the same code runs in the
-//! embedded engines, under the model explorer (`tests/model.rs`) and as the yardstick for engines that
+//! embedded engines, under the model explorer (`tests/model`) and as the yardstick for engines that
 //! restate the rules in another language.
 //!
 //! Time is in microseconds of the engine's clock. Tokens are drawn from the same number line: a token is

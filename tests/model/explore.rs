@@ -14,21 +14,21 @@ use leasehold::claim::Micros;
 use crate::setup::{AHEAD, START, Setup, Sights, TICK};
 use crate::world::{Action, Violation, World};
 
-pub struct Explored {
-    pub states: u64,
-    pub transitions: u64,
-    pub depth: u32,
+pub(crate) struct Explored {
+    pub(crate) states: u64,
+    pub(crate) transitions: u64,
+    pub(crate) depth: u32,
     /// There is nothing more to see.
-    pub complete: bool,
-    pub elapsed: Duration,
-    pub sights: Sights,
-    pub violation: Option<(Violation, Vec<Action>)>,
+    pub(crate) complete: bool,
+    pub(crate) elapsed: Duration,
+    pub(crate) sights: Sights,
+    pub(crate) violation: Option<(Violation, Vec<Action>)>,
 }
 
 /// The state before, by state.
 type Seen = HashMap<u64, u64, BuildHasherDefault<Taken>>;
 
-pub fn explore(setup: &Setup, depth: u32) -> Explored {
+pub(crate) fn explore(setup: &Setup, depth: u32) -> Explored {
     let started = Instant::now();
     let first = World::new(setup);
     let root = first.fingerprint(setup);
@@ -70,13 +70,16 @@ pub fn explore(setup: &Setup, depth: u32) -> Explored {
                     found.violation = Some((violation, trace));
                     break 'all;
                 }
-                next.push(child);
+                // The last level is judged and not gone on from.
+                if found.depth + 1 < depth {
+                    next.push(child);
+                }
             }
         }
         frontier = next;
         found.depth += 1;
     }
-    found.complete = frontier.is_empty() && found.violation.is_none();
+    found.complete = found.depth < depth && found.violation.is_none();
     found.elapsed = started.elapsed();
     found
 }

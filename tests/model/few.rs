@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 #[derive(Clone, Copy)]
-pub struct Few<T, const N: usize> {
+pub(crate) struct Few<T, const N: usize> {
     len: u8,
     items: [T; N],
 }
@@ -15,13 +15,13 @@ impl<T: Copy + Default, const N: usize> Default for Few<T, N> {
 }
 
 impl<T: Copy + Default, const N: usize> Few<T, N> {
-    pub fn push(&mut self, item: T) {
+    pub(crate) fn push(&mut self, item: T) {
         self.items[usize::from(self.len)] = item;
         self.len += 1;
     }
 
     /// Takes one out; the last takes its place.
-    pub fn take(&mut self, index: usize) -> T {
+    pub(crate) fn take(&mut self, index: usize) -> T {
         self.len -= 1;
         let item = self.items[index];
         self.items[index] = self.items[usize::from(self.len)];

@@ -8,10 +8,10 @@ use crate::world::{Body, Violation, World, owner_id};
 
 /// The request behind a step. An owner of `u8::MAX` stands for an operator's break, no body for no client.
 #[derive(Clone, Copy)]
-pub struct Request {
-    pub client: u8,
-    pub owner: u8,
-    pub body: Option<Body>,
+pub(crate) struct Request {
+    pub(crate) client: u8,
+    pub(crate) owner: u8,
+    pub(crate) body: Option<Body>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -31,13 +31,13 @@ struct Place {
 }
 
 /// What is compared with what is there after the step.
-pub struct Before {
+pub(crate) struct Before {
     held: Few<Held, 16>,
     places: Few<Place, 16>,
 }
 
 impl Before {
-    pub fn new(world: &World) -> Before {
+    pub(crate) fn new(world: &World) -> Before {
         Before { held: held(world), places: places(world) }
     }
 }
@@ -63,7 +63,7 @@ fn places(world: &World) -> Few<Place, 16> {
 }
 
 impl World {
-    pub fn judge(
+    pub(crate) fn judge(
         &mut self,
         before: &Before,
         request: Request,
@@ -75,9 +75,17 @@ impl World {
         let line = places(self);
         self.judge_others(before, &after, request, setup, sights)?;
         self.judge_queue(before, &after, &line, request, wakes, setup, sights)?;
-        self.judge_tokens(before, &after, request)?;
+        self.judge_tokens(before, &after)?;
         self.note_upgrader(request, setup);
-        self.judge_use(&after, &line, request, setup)
+        // A renewal is only about its own claim, and so is to ask again for what is held, unless it ends another's.
+        let held =
+            before.held.iter().any(|old| old.owner == u128::from(request.owner) && old.expires > self.now);
+        let own = match request.body {
+            Some(Body::Renew) => true,
+            Some(Body::Ask { .. }) => held && after.len() == before.held.len(),
+            _ => false,
+        };
+        self.judge_use(&after, &line, own, setup)
     }
 
     /// X4: what others hold is untouched.
@@ -202,7 +210,7 @@ impl World {
     }
 
     /// X2: a grant's token is above every token that was granted or used before.
-    fn judge_tokens(&mut self, before: &Before, after: &[Held], _request: Request) -> Result<(), Violation> {
+    fn judge_tokens(&mut self, before: &Before, after: &[Held]) -> Result<(), Violation> {
         let mut highest = self.highest;
         for new in after {
             let old = before.held.iter().find(|old| old.owner == new.owner);
@@ -243,21 +251,14 @@ impl World {
     }
 
     /// X8: no more is used than there is. X7: nobody waits for what is free.
-    fn judge_use(
-        &self,
-        after: &[Held],
-        line: &[Place],
-        request: Request,
-        setup: &Setup,
-    ) -> Result<(), Violation> {
+    fn judge_use(&self, after: &[Held], line: &[Place], own: bool, setup: &Setup) -> Result<(), Violation> {
         let live = after.iter().filter(|held| held.expires > self.now);
         let used: u64 = live.map(|held| u64::from(held.weight)).sum();
         let capacity = u64::from(self.state.capacity());
         if used > capacity {
             return Err("X8: more is granted than there is");
         }
-        // A renewal is only about its own claim: it does not look at the queue.
-        if request.body == Some(Body::Renew) {
+        if own {
             return Ok(());
         }
         let Some(first) = line.first().and_then(|_| self.line.iter().next()) else { return Ok(()) };

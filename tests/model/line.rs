@@ -7,21 +7,21 @@ use leasehold::claim::{MemoryQueue, Micros, OwnerId, Queue, Waiter};
 use crate::setup::Bug;
 
 #[derive(Clone, Default)]
-pub struct Line {
+pub(crate) struct Line {
     queue: MemoryQueue,
     bug: Option<Bug>,
 }
 
 impl Line {
-    pub fn new(bug: Option<Bug>) -> Line {
+    pub(crate) fn new(bug: Option<Bug>) -> Line {
         Line { queue: MemoryQueue::default(), bug }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Waiter> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
         self.queue.iter()
     }
 
-    pub fn find(&self, owner: OwnerId) -> Option<Waiter> {
+    pub(crate) fn find(&self, owner: OwnerId) -> Option<Waiter> {
         self.iter().find(|waiter| waiter.owner == owner).cloned()
     }
 }

@@ -14,7 +14,7 @@ impl World {
     ///
     /// The stranger asks at every tick, so dead waiters are handed the name on the way, one after the other; that
     /// must not take longer than it is believed of them that they live, and one confirmation.
-    pub fn free_in_time(&self, setup: &Setup) -> Result<(), Violation> {
+    pub(crate) fn free_in_time(&self, setup: &Setup) -> Result<(), Violation> {
         let (patience, confirm) = (PATIENCE.as_micros() as Micros, CONFIRM.as_micros() as Micros);
         let bound = (setup.lease() + setup.lock_delay * TICK).max(patience) + confirm;
         let capacity = if self.state.capacity() == 0 { setup.capacity } else { self.state.capacity() };
@@ -43,7 +43,7 @@ impl World {
     }
 
     /// X7: nothing is lost or late from now on, and holders release. Everybody gets what it waits for.
-    pub fn serves_all(&self, setup: &Setup) -> Result<(), Violation> {
+    pub(crate) fn serves_all(&self, setup: &Setup) -> Result<(), Violation> {
         const ROUNDS: usize = 12;
         let mut world = self.clone();
         (world.deaths, world.duplicates, world.breaks) = (0, 0, 0);

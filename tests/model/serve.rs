@@ -13,7 +13,7 @@ use crate::line::Line;
 use crate::setup::{Bug, Setup, Sight, Sights, TICK};
 use crate::world::{Body, Message, Stage, Violation, World, owner_id};
 
-pub fn ask(owner: u8, weight: u32, capacity: u32, wait: bool, setup: &Setup) -> Ask {
+pub(crate) fn ask(owner: u8, weight: u32, capacity: u32, wait: bool, setup: &Setup) -> Ask {
     thread_local! {
         // One for all: worlds are copied all the time, and only the counts of these change.
         static NOBODY: OnceCell<(Arc<Holder>, Arc<[u8]>)> = const { OnceCell::new() };
@@ -111,7 +111,12 @@ impl World {
     }
 
     /// The engine runs a request, and the answer goes on its way.
-    pub fn serve(&mut self, message: Message, setup: &Setup, sights: &mut Sights) -> Result<(), Violation> {
+    pub(crate) fn serve(
+        &mut self,
+        message: Message,
+        setup: &Setup,
+        sights: &mut Sights,
+    ) -> Result<(), Violation> {
         let request = Request { client: message.client, owner: message.owner, body: Some(message.body) };
         let reply = match message.body {
             Body::Ask { weight } => self.serve_ask(weight, request, setup, sights)?,
@@ -269,7 +274,7 @@ impl World {
         })
     }
 
-    pub fn sweep(&mut self, setup: &Setup, sights: &mut Sights) -> Result<(), Violation> {
+    pub(crate) fn sweep(&mut self, setup: &Setup, sights: &mut Sights) -> Result<(), Violation> {
         let request = Request { client: u8::MAX, owner: 0, body: None };
         self.run(request, setup, sights, |state, line, world| {
             let Ok(step) = state.sweep(line, world);
@@ -279,7 +284,7 @@ impl World {
     }
 
     /// An operator takes the name from whoever holds it. Nothing is promised to those any more.
-    pub fn break_claims(&mut self, setup: &Setup, sights: &mut Sights) -> Result<(), Violation> {
+    pub(crate) fn break_claims(&mut self, setup: &Setup, sights: &mut Sights) -> Result<(), Violation> {
         self.breaks -= 1;
         for client in self.clients.iter_mut() {
             client.broken |= client.stage == Stage::Holding;

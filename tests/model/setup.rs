@@ -4,80 +4,80 @@ use leasehold::claim::Micros;
 
 /// The step in which time moves. A hand-over must be confirmed within two of them, and a waiter that says
 /// nothing is believed to live for a little more than three.
-pub const TICK: Micros = 1_500_000;
+pub(crate) const TICK: Micros = 1_500_000;
 
 /// Where the engine's clock stands at first: far above every number that is not a time or a token.
-pub const START: Micros = 1 << 50;
+pub(crate) const START: Micros = 1 << 50;
 
 /// Tokens that are far ahead of the clock, as after a block was reserved or the clock was set back.
-pub const AHEAD: u64 = 1 << 60;
+pub(crate) const AHEAD: u64 = 1 << 60;
 
 /// One client.
 #[derive(Clone, Copy)]
-pub struct Role {
+pub(crate) struct Role {
     /// What it may ask for.
-    pub weights: &'static [u32],
+    pub(crate) weights: &'static [u32],
     /// What it believes the capacity to be.
-    pub capacity: u32,
+    pub(crate) capacity: u32,
     /// It joins the queue.
-    pub waits: bool,
+    pub(crate) waits: bool,
     /// It turns from reader to writer and back.
-    pub upgrades: bool,
+    pub(crate) upgrades: bool,
 }
 
 /// A small world, to be explored in full or to a depth.
 #[derive(Clone)]
-pub struct Setup {
-    pub name: &'static str,
-    pub clients: &'static [Role],
-    pub capacity: u32,
+pub(crate) struct Setup {
+    pub(crate) name: &'static str,
+    pub(crate) clients: &'static [Role],
+    pub(crate) capacity: u32,
     /// In ticks.
-    pub lease: u64,
+    pub(crate) lease: u64,
     /// In ticks.
-    pub lock_delay: u64,
+    pub(crate) lock_delay: u64,
     /// How many tokens are reserved with a grant, to be passed on inside the client.
-    pub tokens: u32,
+    pub(crate) tokens: u32,
     /// How many messages can be under way at once.
-    pub messages: usize,
+    pub(crate) messages: usize,
     /// How many requests may arrive twice.
-    pub duplicates: u8,
+    pub(crate) duplicates: u8,
     /// How many clients may die.
-    pub deaths: u8,
+    pub(crate) deaths: u8,
     /// How many times an operator may break the name.
-    pub breaks: u8,
+    pub(crate) breaks: u8,
     /// The engine learns of a death.
-    pub sees_death: bool,
+    pub(crate) sees_death: bool,
     /// Clients ask and renew again before they were answered.
-    pub impatient: bool,
+    pub(crate) impatient: bool,
     /// Clients renew.
-    pub renews: bool,
+    pub(crate) renews: bool,
     /// The record of an idle name is thrown away.
-    pub retires: bool,
+    pub(crate) retires: bool,
     /// Tokens start ahead of the clock.
-    pub ahead: bool,
+    pub(crate) ahead: bool,
     /// From every state, if all goes well from there on, everybody gets what it waits for.
-    pub serves_all: bool,
+    pub(crate) serves_all: bool,
     /// The rule that is broken on purpose.
-    pub bug: Option<Bug>,
+    pub(crate) bug: Option<Bug>,
     /// What must be seen on the way, or the exploration proves nothing.
-    pub sights: &'static [Sight],
+    pub(crate) sights: &'static [Sight],
     /// Steps from the start, on each change and on demand.
-    pub depth: [u32; 2],
+    pub(crate) depth: [u32; 2],
 }
 
 impl Setup {
-    pub fn lease(&self) -> Micros {
+    pub(crate) fn lease(&self) -> Micros {
         self.lease * TICK
     }
 
-    pub fn is(&self, bug: Bug) -> bool {
+    pub(crate) fn is(&self, bug: Bug) -> bool {
         self.bug == Some(bug)
     }
 }
 
 /// Something worth having seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub(crate) enum Sight {
     Held,
     /// One holder after another.
     Succession,
@@ -120,21 +120,21 @@ pub enum Sight {
 
 /// The set of what was seen.
 #[derive(Clone, Copy, Default)]
-pub struct Sights(u32);
+pub(crate) struct Sights(u32);
 
 impl Sights {
-    pub fn note(&mut self, sight: Sight) {
+    pub(crate) fn note(&mut self, sight: Sight) {
         self.0 |= 1 << sight as u32;
     }
 
-    pub fn has(self, sight: Sight) -> bool {
+    pub(crate) fn has(self, sight: Sight) -> bool {
         self.0 & (1 << sight as u32) != 0
     }
 }
 
 /// Broken designs, each of which somebody has shipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
+pub(crate) enum Bug {
     /// The deadline counts from the reply and not from the send.
     DeadlineFromReply,
     /// The same for renewals.

@@ -10,17 +10,17 @@ use crate::few::Few;
 use crate::line::Line;
 use crate::setup::{AHEAD, Bug, START, Setup, Sight, Sights, TICK};
 
-pub const MOST_CLIENTS: usize = 3;
-pub const MOST_MESSAGES: usize = 5;
+pub(crate) const MOST_CLIENTS: usize = 3;
+pub(crate) const MOST_MESSAGES: usize = 5;
 
 /// How many owners a client has. One that nobody remembers is as good as a new one.
 const OWNERS: u8 = 4;
 
 /// What must never happen, and did.
-pub type Violation = &'static str;
+pub(crate) type Violation = &'static str;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Stage {
+pub(crate) enum Stage {
     #[default]
     Idle,
     Asking,
@@ -30,22 +30,22 @@ pub enum Stage {
 }
 
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Client {
-    pub stage: Stage,
-    pub owner: u8,
-    pub weight: u32,
-    pub upgrading: bool,
+pub(crate) struct Client {
+    pub(crate) stage: Stage,
+    pub(crate) owner: u8,
+    pub(crate) weight: u32,
+    pub(crate) upgrading: bool,
     /// An operator broke the claim; nothing is promised to its holder.
-    pub broken: bool,
-    pub token: u64,
-    pub last_token: u64,
-    pub deadline: Micros,
+    pub(crate) broken: bool,
+    pub(crate) token: u64,
+    pub(crate) last_token: u64,
+    pub(crate) deadline: Micros,
     /// When it last stopped believing without a release.
-    pub lapsed: Micros,
+    pub(crate) lapsed: Micros,
 }
 
 impl Client {
-    pub fn believes(&self, now: Micros) -> bool {
+    pub(crate) fn believes(&self, now: Micros) -> bool {
         self.stage == Stage::Holding && now < self.deadline
     }
 
@@ -56,7 +56,7 @@ impl Client {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Body {
+pub(crate) enum Body {
     Ask {
         weight: u32,
     },
@@ -84,17 +84,17 @@ pub enum Body {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Message {
-    pub client: u8,
-    pub owner: u8,
+pub(crate) struct Message {
+    pub(crate) client: u8,
+    pub(crate) owner: u8,
     /// A lease after it was sent: what its answer is worth to the client.
-    pub deadline: Micros,
-    pub broken: bool,
-    pub body: Body,
+    pub(crate) deadline: Micros,
+    pub(crate) broken: bool,
+    pub(crate) body: Body,
 }
 
 impl Message {
-    pub fn is_request(&self) -> bool {
+    pub(crate) fn is_request(&self) -> bool {
         matches!(
             self.body,
             Body::Ask { .. } | Body::Renew | Body::Release { .. } | Body::Upgrade | Body::Downgrade
@@ -108,7 +108,7 @@ impl Message {
 
 /// A step. Numbers are of clients, or of messages in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     Ask { client: u8, weight: u32 },
     AskAgain(u8),
     GiveUp(u8),
@@ -127,27 +127,27 @@ pub enum Action {
 }
 
 #[derive(Clone)]
-pub struct World {
-    pub now: Micros,
-    pub state: State,
-    pub line: Line,
+pub(crate) struct World {
+    pub(crate) now: Micros,
+    pub(crate) state: State,
+    pub(crate) line: Line,
     /// What the engine keeps for names whose records were thrown away.
-    pub floor: u64,
-    pub clients: Few<Client, MOST_CLIENTS>,
-    pub messages: Few<Message, MOST_MESSAGES>,
-    pub duplicates: u8,
-    pub deaths: u8,
-    pub breaks: u8,
+    pub(crate) floor: u64,
+    pub(crate) clients: Few<Client, MOST_CLIENTS>,
+    pub(crate) messages: Few<Message, MOST_MESSAGES>,
+    pub(crate) duplicates: u8,
+    pub(crate) deaths: u8,
+    pub(crate) breaks: u8,
     /// The highest token that was granted or used.
-    pub highest: u64,
+    pub(crate) highest: u64,
     /// The claim that waits to become the writer, and how long that is believed of it.
-    pub upgrader: (u8, Micros),
+    pub(crate) upgrader: (u8, Micros),
     /// Who believed last; for sights only.
-    pub last_holder: u8,
+    pub(crate) last_holder: u8,
 }
 
 impl World {
-    pub fn new(setup: &Setup) -> World {
+    pub(crate) fn new(setup: &Setup) -> World {
         let floor = if setup.ahead { AHEAD } else { 0 };
         World {
             now: START,
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    pub fn actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
+    pub(crate) fn actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
         actions.clear();
         let room = self.messages.len() < setup.messages;
         for (index, client) in (0..).zip(self.clients.iter()) {
@@ -251,12 +251,17 @@ impl World {
         })
     }
 
-    pub fn alive(&self, seat: Seat, setup: &Setup) -> bool {
+    pub(crate) fn alive(&self, seat: Seat, setup: &Setup) -> bool {
         let client = self.clients.get(seat as usize - 1);
         !setup.sees_death || client.is_none_or(|client| client.stage != Stage::Dead)
     }
 
-    pub fn apply(&mut self, action: Action, setup: &Setup, sights: &mut Sights) -> Result<(), Violation> {
+    pub(crate) fn apply(
+        &mut self,
+        action: Action,
+        setup: &Setup,
+        sights: &mut Sights,
+    ) -> Result<(), Violation> {
         match action {
             Action::Ask { client, weight } => {
                 let owner = self.free_owner(client, setup).expect("asked for before");
@@ -349,10 +354,10 @@ impl World {
         it.token += u64::from(!setup.is(Bug::TokenUsedTwice));
         it.last_token = it.last_token.max(it.token);
         let token = it.token;
-        if token <= self.highest {
+        if token <= self.highest && !it.broken {
             return Err("X2: a token was passed on that is not above every token before");
         }
-        self.highest = token;
+        self.highest = self.highest.max(token);
         sights.note(Sight::PassedOn);
         Ok(())
     }
@@ -486,6 +491,6 @@ impl World {
     }
 }
 
-pub fn owner_id(owner: u8) -> OwnerId {
+pub(crate) fn owner_id(owner: u8) -> OwnerId {
     OwnerId(u128::from(owner))
 }

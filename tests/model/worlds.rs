@@ -9,9 +9,9 @@ use crate::explore::explore;
 use crate::setup::Sight::*;
 use crate::setup::{Role, Setup};
 
-pub const MUTEX: Role = Role { weights: &[1], capacity: 1, waits: true, upgrades: false };
+pub(crate) const MUTEX: Role = Role { weights: &[1], capacity: 1, waits: true, upgrades: false };
 
-pub const PLAIN: Setup = Setup {
+pub(crate) const PLAIN: Setup = Setup {
     name: "plain",
     clients: &[MUTEX, MUTEX],
     capacity: 1,
@@ -65,9 +65,9 @@ fn holds(setup: &Setup) {
 const READER: Role = Role { weights: &[1], capacity: WHOLE, waits: true, upgrades: false };
 const WRITER: Role = Role { weights: &[WHOLE], capacity: WHOLE, waits: true, upgrades: false };
 const EITHER: Role = Role { weights: &[1, WHOLE], capacity: WHOLE, waits: true, upgrades: true };
-const UPGRADER: Role = Role { weights: &[1], capacity: WHOLE, waits: true, upgrades: true };
+pub(crate) const UPGRADER: Role = Role { weights: &[1], capacity: WHOLE, waits: true, upgrades: true };
 
-const fn of_two(weights: &'static [u32]) -> Role {
+pub(crate) const fn of_two(weights: &'static [u32]) -> Role {
     Role { weights, capacity: 2, waits: true, upgrades: false }
 }
 
@@ -95,6 +95,7 @@ fn two_clients_exclude_each_other() {
             LeftQueue,
             Repeated,
         ],
+        depth: [15, 20],
         ..PLAIN
     });
 }
@@ -107,7 +108,7 @@ fn two_impatient_clients_exclude_each_other() {
         duplicates: 1,
         breaks: 1,
         sights: &[Held, Succession, Expiry, HandOver, Confirmed, Renewed, LateReply, StaleRelease, Broken],
-        depth: [13, 16],
+        depth: [11, 14],
         ..PLAIN
     });
 }
@@ -119,7 +120,7 @@ fn three_clients_exclude_each_other() {
         clients: &[MUTEX, MUTEX, MUTEX],
         messages: 2,
         sights: &[Held, Succession, Expiry, HandOver, Confirmed, PassedOver, Renewed, LateReply, LeftQueue],
-        depth: [15, 20],
+        depth: [14, 18],
         ..PLAIN
     });
 }
@@ -134,7 +135,7 @@ fn the_dead_hold_up_nobody() {
         sees_death: true,
         renews: false,
         sights: &[Held, Succession, HandOver, Buried, PassedOver],
-        depth: [15, 20],
+        depth: [13, 17],
         ..PLAIN
     });
 }
@@ -149,7 +150,7 @@ fn the_dead_who_are_not_seen_hold_up_nobody_for_long() {
         renews: false,
         lease: 4,
         sights: &[Held, Succession, HandOver, Expiry, PassedOver],
-        depth: [15, 20],
+        depth: [13, 17],
         ..PLAIN
     });
 }
@@ -162,7 +163,7 @@ fn a_writer_is_never_beside_readers() {
         capacity: WHOLE,
         messages: 2,
         sights: &[Held, Succession, Expiry, HandOver, Confirmed, Shared, PassedOver],
-        depth: [15, 20],
+        depth: [14, 18],
         ..PLAIN
     });
 }
@@ -176,7 +177,7 @@ fn readers_become_writers_and_back() {
         messages: 2,
         serves_all: true,
         sights: &[Held, Shared, Upgraded, UpgradeRefused, Downgraded, HandOver, Expiry],
-        depth: [15, 20],
+        depth: [13, 17],
         ..PLAIN
     });
 }
@@ -192,7 +193,7 @@ fn an_upgrader_goes_before_the_queue() {
         sees_death: true,
         renews: false,
         sights: &[Held, Shared, Upgraded, UpgradeRefused, Downgraded, HandOver, Buried],
-        depth: [15, 20],
+        depth: [13, 16],
         ..PLAIN
     });
 }
@@ -205,7 +206,7 @@ fn a_semaphore_never_exceeds_its_permits() {
         capacity: 2,
         messages: 2,
         sights: &[Held, Succession, Expiry, HandOver, Shared, PassedOver],
-        depth: [14, 19],
+        depth: [12, 15],
         ..PLAIN
     });
 }
@@ -219,7 +220,7 @@ fn a_semaphore_counts_weights() {
         messages: 2,
         duplicates: 1,
         sights: &[Held, Succession, Expiry, HandOver, Shared, Heavy, Repeated],
-        depth: [14, 19],
+        depth: [12, 15],
         ..PLAIN
     });
 }
@@ -233,7 +234,7 @@ fn tokens_are_passed_on_inside_a_client() {
         ahead: true,
         breaks: 1,
         sights: &[Held, Succession, Expiry, HandOver, PassedOn, Broken, LateReply],
-        depth: [17, 30],
+        depth: [15, 19],
         ..PLAIN
     });
 }
@@ -247,7 +248,7 @@ fn a_name_stays_closed_after_an_expiry() {
         deaths: 1,
         sees_death: true,
         sights: &[Held, Succession, Expiry, HandOver, Closed, Buried],
-        depth: [17, 30],
+        depth: [15, 20],
         ..PLAIN
     });
 }
@@ -261,7 +262,7 @@ fn tokens_rise_over_the_loss_of_the_record() {
         retires: true,
         duplicates: 1,
         sights: &[Held, Succession, Expiry, HandOver, PassedOn, Retired, Repeated],
-        depth: [17, 30],
+        depth: [16, 21],
         ..PLAIN
     });
 }
@@ -276,7 +277,7 @@ fn users_who_disagree_on_the_capacity_are_refused() {
         deaths: 1,
         sees_death: true,
         sights: &[Held, Succession, Expiry, CapacityRefused],
-        depth: [17, 30],
+        depth: [15, 19],
         ..PLAIN
     });
 }
