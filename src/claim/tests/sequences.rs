@@ -94,12 +94,8 @@ impl Checked {
                 name.dead.push(Seat::from(number));
                 (Vec::new(), None)
             }
-            Request::Sweep => {
-                (name.with(|state, queue, world| state.sweep(queue, world)).unwrap().wakes, None)
-            }
-            Request::Break => {
-                (name.with(|state, queue, world| state.break_claims(queue, world)).unwrap().wakes, None)
-            }
+            Request::Sweep => (name.with(State::sweep).unwrap().wakes, None),
+            Request::Break => (name.with(State::break_claims).unwrap().wakes, None),
             Request::Pass { millis } => {
                 name.now += millis * 1000;
                 (Vec::new(), None)
@@ -194,7 +190,7 @@ impl Checked {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_rules_hold_after_every_request(requests in vec(request(), 1..60)) {
