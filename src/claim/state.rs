@@ -17,41 +17,41 @@ use crate::claim::{
 #[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
 pub struct State {
     /// What the users of the name say its capacity is.
-    declared: u32,
+    pub(super) declared: u32,
     /// What it is: another number only after a resize.
-    capacity: u32,
+    pub(super) capacity: u32,
     /// The highest token that was reserved.
-    last: u64,
+    pub(super) last: u64,
     /// The sum of the weights of `claims`.
-    used: u64,
+    pub(super) used: u64,
     /// Sorted by owner. A claim whose time is over may still be listed: see `expire`.
-    claims: Vec<Claim>,
+    pub(super) claims: Vec<Claim>,
     /// No claim expires before this.
-    next_expiry: Micros,
+    pub(super) next_expiry: Micros,
     /// Closed until then, after an expiry with a lock delay.
-    closed_until: Micros,
+    pub(super) closed_until: Micros,
     /// The reader that waits to become the writer.
-    upgrade: Option<Upgrade>,
+    pub(super) upgrade: Option<Upgrade>,
     /// How many wait in the queue.
-    waiting: u32,
+    pub(super) waiting: u32,
     /// Who led, for elections.
-    log: Option<Log>,
+    pub(super) log: Option<Log>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
-struct Upgrade {
-    owner: OwnerId,
-    alive_until: Micros,
+pub(super) struct Upgrade {
+    pub(super) owner: OwnerId,
+    pub(super) alive_until: Micros,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
-struct Log {
-    count: u64,
+pub(super) struct Log {
+    pub(super) count: u64,
     /// When the last change was.
-    changed_at: Micros,
-    changes: VecDeque<Change>,
+    pub(super) changed_at: Micros,
+    pub(super) changes: VecDeque<Change>,
 }
 
 impl State {

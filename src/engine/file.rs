@@ -170,6 +170,9 @@ impl File {
 
     /// Asks again as soon as one of `seats` dies.
     fn watch_deaths(&self, seats: HashSet<Seat>) {
+        if seats.is_empty() {
+            return;
+        }
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.deaths.retain(|_, task| !task.is_finished());
         for seat in seats {

@@ -21,7 +21,7 @@ pub(crate) fn group() -> Group {
             a_waiter_survives_when_the_name_is_broken,
             a_stopped_store_is_an_error_and_not_a_hang,
             a_lost_guard_that_nobody_drops_holds_up_nobody,
-        thousands_of_local_waiters_are_one_waiter_in_the_engine,
+            thousands_of_local_waiters_are_one_waiter_in_the_engine,
         ]
     )
 }

@@ -175,9 +175,10 @@ impl Store {
     }
 
     fn write_behind<T>(&self, gate: Gate<'_>, work: impl FnOnce(&mut Writing<'_>) -> Result<T>) -> Result<T> {
-        self.check()?;
+        // Read behind the gate, so that no write is dated before the one that went through it first.
+        let now = self.dir.base + self.check()?;
         let txn = self.env()?.write_txn().map_err(failed)?;
-        let mut writing = Writing { txn, table: self.table, now: self.dir.now(), outcome: Outcome::Commit };
+        let mut writing = Writing { txn, table: self.table, now, outcome: Outcome::Commit };
         let done = work(&mut writing)?;
         if writing.outcome == Outcome::Commit {
             writing.txn.commit().map_err(failed)?;
@@ -226,7 +227,8 @@ impl Store {
         io_failed("lock", &self.dir.boot.join("gate"), error.into())
     }
 
-    fn check(&self) -> Result<()> {
+    /// Makes sure that the store can be used, and says what time it is on the system's clock.
+    fn check(&self) -> Result<u64> {
         if self.pid != rustix::process::getpid().as_raw_pid().unsigned_abs() {
             return Err(Error::invalid(
                 "this client was made before a fork; a child process must connect for itself",
@@ -239,7 +241,7 @@ impl Store {
                 return Err(gone(&self.dir.root));
             }
         }
-        Ok(())
+        Ok(now)
     }
 
     /// True if the store is no longer where others would look for it.
