@@ -389,7 +389,7 @@ impl State {
             .then_some(Refused::Weight { capacity: self.capacity, weight: ask.weight })
     }
 
-    fn admits(&self, weight: u32, now: Micros) -> bool {
+    pub(super) fn admits(&self, weight: u32, now: Micros) -> bool {
         self.closed_until <= now
             && self.upgrade.is_none()
             && self.used + u64::from(weight) <= u64::from(self.capacity)
@@ -560,7 +560,7 @@ impl State {
         }
     }
 
-    fn position(&self, owner: OwnerId) -> Result<usize, usize> {
+    pub(super) fn position(&self, owner: OwnerId) -> Result<usize, usize> {
         self.claims.binary_search_by_key(&owner, |claim| claim.owner)
     }
 

@@ -6,6 +6,7 @@ use leasehold::Family;
 
 use crate::bench::{Ground, ms, soon, until};
 use crate::history::{self, Rules, Section};
+use crate::wire::Fault;
 use crate::{Group, cases};
 
 pub(crate) fn group() -> Group {
@@ -15,6 +16,7 @@ pub(crate) fn group() -> Group {
             a_waiter_is_woken_by_the_release,
             a_waiter_that_hears_nothing_asks_again,
             no_wake_up_is_lost_between_asking_and_waiting,
+            a_wake_up_that_overtakes_the_answer_is_kept,
             waiters_are_served_in_order,
             nobody_starves_among_processes,
             a_waiter_that_gave_up_holds_up_nobody,
@@ -80,6 +82,26 @@ async fn no_wake_up_is_lost_between_asking_and_waiting(mut ground: Ground) {
     };
     let (a, b) = tokio::join!(sections(one), sections(two));
     assert!(a.max(b) < ms(20_000), "{a:?} {b:?}: a wake-up was lost and the poll had to help");
+}
+
+async fn a_wake_up_that_overtakes_the_answer_is_kept(mut ground: Ground) {
+    let one = ground.client().await;
+    let options = ground.options();
+    let (waiter, wire) = ground.client_on_wire(options).await;
+    let held = one.mutex("x").expect("a name").lock().await.expect("free");
+    // The answer "you are in the queue" takes longer than the release and its message.
+    wire.set(Fault::Delay(ms(200)));
+    let mutex = waiter.mutex("x").expect("a name");
+    let before = tokio::time::Instant::now();
+    let waiting = tokio::spawn(async move { mutex.lock().await.map(|guard| guard.token()) });
+    until("it waits", async || one.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    held.release().await.expect("held");
+    soon("the waiter", waiting).await.expect("no panic").expect("granted");
+    assert!(
+        before.elapsed() < ms(900),
+        "{:?}: the message was lost and the poll had to help",
+        before.elapsed()
+    );
 }
 
 async fn waiters_are_served_in_order(mut ground: Ground) {

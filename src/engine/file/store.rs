@@ -136,6 +136,18 @@ impl Store {
         if let Some(gate) = self.try_gate()? {
             return self.write_behind(gate, work);
         }
+        match tokio::time::timeout(GATE_LIMIT, self.write_in_lane(work)).await {
+            Ok(written) => written,
+            Err(_) => Err(self.gate_stuck()),
+        }
+    }
+
+    /// Sends a thread to wait for the gate.
+    async fn write_in_lane<T, F>(self: &Arc<Store>, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Writing<'_>) -> Result<T> + Send + 'static,
+    {
         let lane = Arc::clone(&self.lane).lock_owned().await;
         let wanted = Wanted::default();
         let (store, still_wanted) = (Arc::clone(self), Arc::clone(&wanted.0));
@@ -149,9 +161,7 @@ impl Store {
             }
             store.write_behind(gate, work)
         });
-        let Ok(written) = tokio::time::timeout(GATE_LIMIT, written).await else {
-            return Err(self.gate_stuck());
-        };
+        let written = written.await;
         drop(wanted);
         written.map_err(|error| Error::Unavailable {
             engine: "file",
@@ -443,5 +453,33 @@ impl Writing<'_> {
         let range = (Bound::Included(start.max(SWEPT.start)), Bound::Excluded(SWEPT.end));
         let rows = self.table.range(&self.txn, &range).map_err(failed)?;
         rows.take(most).map(|row| Ok(row.map_err(failed)?.0.to_vec())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_write_whose_caller_has_gone_never_happens() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = Place::parse(dir.path().join("store").to_str().expect("a plain path")).expect("a place");
+        let store = Store::open(&place).expect("a store");
+        let other = OpenOptions::new().write(true).open(store.dir.boot.join("gate")).expect("the gate");
+        flock(&other, FlockOperation::LockExclusive).expect("shut");
+
+        let written = Arc::new(AtomicBool::new(false));
+        let mark = Arc::clone(&written);
+        let write = store.write(move |_| {
+            mark.store(true, Ordering::Release);
+            Ok(())
+        });
+        let waited = tokio::time::timeout(Duration::from_millis(50), write).await;
+        assert!(waited.is_err(), "the gate is shut");
+        flock(&other, FlockOperation::Unlock).expect("open");
+        // The thread that waited goes through, and the next write after it.
+        store.write(|_| Ok(())).await.expect("the store is fine");
+        drop(store.lane.lock().await);
+        assert!(!written.load(Ordering::Acquire));
     }
 }
