@@ -1,0 +1,59 @@
+//! How near the engines come to what their ground allows, in one run.
+//!
+//! ```text
+//! cargo bench -p leasehold --bench limits                # all, about a minute
+//! cargo bench -p leasehold --bench limits -- --quick     # all, about ten seconds
+//! cargo bench -p leasehold --bench limits -- --crowd     # only the crowd, which is a proof, too
+//! ```
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use kit::Result;
+
+mod bare;
+mod contended;
+mod crowd;
+#[path = "../kit.rs"]
+mod kit;
+mod processes;
+mod single;
+
+/// How long everything takes.
+#[derive(Clone, Copy)]
+struct Plan {
+    rounds: usize,
+    slice: Duration,
+    /// In all processes together.
+    sections: u64,
+}
+
+const FULL: Plan = Plan { rounds: 9, slice: Duration::from_millis(400), sections: 100_000 };
+const QUICK: Plan = Plan { rounds: 3, slice: Duration::from_millis(150), sections: 10_000 };
+
+fn main() -> ExitCode {
+    match run(&kit::arguments()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("limits: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    match arguments.first().map(String::as_str) {
+        Some("--child-cycles") => return processes::child(&arguments[1..]),
+        Some("--child-crowd") => return crowd::child(&arguments[1..]),
+        _ => {}
+    }
+    let plan = if has("--quick") { QUICK } else { FULL };
+    if !has("--crowd") {
+        single::memory(plan)?;
+        single::file(plan)?;
+        processes::run(plan)?;
+        contended::run(plan)?;
+    }
+    crowd::run(plan)
+}
