@@ -5,6 +5,8 @@
 //! cargo bench -p leasehold --bench limits -- --quick     # all, about ten seconds
 //! cargo bench -p leasehold --bench limits -- --crowd     # only the crowd, which is a proof, too
 //! ```
+//!
+//! The other parts can be picked in the same way: `--memory`, `--file`, `--processes`, `--tasks`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,12 +14,12 @@ use std::time::Duration;
 use kit::Result;
 
 mod bare;
-mod contended;
 mod crowd;
 #[path = "../kit.rs"]
 mod kit;
 mod processes;
 mod single;
+mod tasks;
 
 /// How long everything takes.
 #[derive(Clone, Copy)]
@@ -30,6 +32,16 @@ struct Plan {
 
 const FULL: Plan = Plan { rounds: 9, slice: Duration::from_millis(400), sections: 100_000 };
 const QUICK: Plan = Plan { rounds: 3, slice: Duration::from_millis(150), sections: 10_000 };
+
+type Part = fn(Plan) -> Result<()>;
+
+const PARTS: [(&str, Part); 5] = [
+    ("--memory", single::memory),
+    ("--file", single::file),
+    ("--processes", processes::run),
+    ("--tasks", tasks::run),
+    ("--crowd", crowd::run),
+];
 
 fn main() -> ExitCode {
     match run(&kit::arguments()) {
@@ -49,11 +61,6 @@ fn run(arguments: &[String]) -> Result<()> {
         _ => {}
     }
     let plan = if has("--quick") { QUICK } else { FULL };
-    if !has("--crowd") {
-        single::memory(plan)?;
-        single::file(plan)?;
-        processes::run(plan)?;
-        contended::run(plan)?;
-    }
-    crowd::run(plan)
+    let all = !PARTS.iter().any(|(flag, _)| has(flag));
+    PARTS.iter().filter(|(flag, _)| all || has(flag)).try_for_each(|(_, part)| part(plan))
 }

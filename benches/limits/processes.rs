@@ -26,9 +26,10 @@ struct Round {
 
 pub(crate) fn run(plan: Plan) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let slice = plan.slice * 3;
+    // Long, so that the spread is not that of a few turns of the scheduler.
+    let slice = plan.slice * 6;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
-    for _ in 0..plan.rounds.div_ceil(2) {
+    for _ in 0..plan.rounds.div_ceil(3) {
         ours.push(round("file", dir.path(), slice)?);
         bare.push(round("bare", dir.path(), slice)?);
     }

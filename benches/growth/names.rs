@@ -1,0 +1,119 @@
+//! The cost of a cycle beside many names.
+//!
+//! A reference client on a store of its own, with one name, runs in turns with the crowded one: the ratio is what the
+//! other names cost.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Options};
+
+use crate::kit::{self, Goal, Result};
+use crate::{Place, Plan, tens};
+
+/// Long enough for no lease to be renewed while this runs.
+const LEASE: Duration = Duration::from_secs(3600);
+const ROUNDS: usize = 9;
+const CYCLES: u64 = 2_000;
+
+/// Names that are held while others come and go.
+pub(crate) fn in_use(plan: Plan, place: &Place) -> Result<()> {
+    println!("\n{}, names in use", place.engine);
+    kit::one_thread()?.block_on(async {
+        let (crowded, alone) = clients(place).await?;
+        let mut held = Vec::new();
+        let memory_before = resident()?;
+        let mut last = f64::NAN;
+        for count in tens(plan.names) {
+            while (held.len() as u64) < count {
+                let name = spread_out(held.len() as u64);
+                held.push(crowded.mutex(&name)?.lock().await?);
+            }
+            last = step(count, &crowded, &alone, plan.names).await?;
+        }
+        kit::verdict("cost with most names / with one", Goal::AtMost(2.0), last);
+        let grown = resident()?.saturating_sub(memory_before) as f64 / held.len() as f64;
+        println!("  memory per name that is held                 {} bytes", kit::thousands(grown));
+        // A million releases would take longer than the measurement.
+        std::mem::forget(held);
+        Ok(())
+    })
+}
+
+/// Names that were used and are free again.
+pub(crate) fn idle(plan: Plan, place: &Place) -> Result<()> {
+    println!("\n{}, names that were used and are idle", place.engine);
+    kit::one_thread()?.block_on(async {
+        let (crowded, alone) = clients(place).await?;
+        let memory_before = resident()?;
+        let mut last = f64::NAN;
+        let mut used = 0;
+        for count in tens(plan.names) {
+            while used < count {
+                crowded.mutex(&spread_out(used))?.lock().await?.release().await?;
+                used += 1;
+            }
+            last = step(count, &crowded, &alone, plan.names).await?;
+        }
+        kit::verdict("cost with most names / with one", Goal::AtMost(2.0), last);
+        let grown = resident()?.saturating_sub(memory_before) as f64 / used as f64;
+        println!("  memory per name that was used                {} bytes", kit::thousands(grown));
+        Ok(())
+    })
+}
+
+async fn clients(place: &Place) -> Result<(Client, Client)> {
+    let options = Options::new().lease(LEASE);
+    let crowded = leasehold::connect_with(&place.url("crowded"), options.clone()).await?;
+    let alone = leasehold::connect_with(&place.url("alone"), options).await?;
+    std::mem::forget(alone.mutex(&spread_out(0))?.lock().await?);
+    Ok((crowded, alone))
+}
+
+/// Measures both clients in turns, and prints.
+async fn step(count: u64, crowded: &Client, alone: &Client, most: u64) -> Result<f64> {
+    let (mut costs, mut ratios) = (Vec::new(), Vec::new());
+    let mut seed = count;
+    for _ in 0..ROUNDS {
+        let reference = cycles(alone, &mut seed, most).await?;
+        let cost = cycles(crowded, &mut seed, most).await?;
+        costs.push(cost);
+        ratios.push(cost / reference);
+    }
+    let ratio = kit::median(ratios);
+    println!(
+        "  {:>9} names: {:>6.2} µs a cycle, × {ratio:.2}",
+        kit::thousands(count as f64),
+        kit::median(costs)
+    );
+    Ok(ratio)
+}
+
+/// Microseconds for a cycle on a name that nobody holds, anywhere between those that are held.
+async fn cycles(client: &Client, seed: &mut u64, most: u64) -> Result<f64> {
+    let started = Instant::now();
+    for _ in 0..CYCLES {
+        *seed += 1;
+        let name = format!("{}/free", spread_out(spread(*seed) % most));
+        client.mutex(&name)?.lock().await?.release().await?;
+    }
+    Ok(started.elapsed().as_secs_f64() * 1e6 / CYCLES as f64)
+}
+
+/// Names in no order.
+fn spread_out(index: u64) -> String {
+    format!("stock/{:016x}", spread(index))
+}
+
+/// Another number for every number.
+fn spread(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Bytes of memory in use by this process, the mapped store included.
+fn resident() -> Result<u64> {
+    let pages = std::fs::read_to_string("/proc/self/statm")?;
+    let resident: u64 = pages.split_whitespace().nth(1).ok_or("statm has a second field")?.parse()?;
+    Ok(resident * rustix::param::page_size() as u64)
+}
