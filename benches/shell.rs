@@ -1,2 +1,88 @@
-//! x
-fn main() {}
+//! What `leasehold run` costs a shell script, beside flock(1).
+//!
+//! ```text
+//! cargo build --release -p leasehold-cli
+//! cargo bench -p leasehold --bench shell                 # a quarter of a minute
+//! cargo bench -p leasehold --bench shell -- --quick --leasehold PATH
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use kit::{Goal, Result};
+
+mod kit;
+
+fn main() -> ExitCode {
+    match run(&kit::arguments()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("shell: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<()> {
+    let leasehold = match kit::value_after(arguments, "--leasehold") {
+        Some(path) => PathBuf::from(path),
+        None => beside_this_program()?,
+    };
+    let rounds = if arguments.iter().any(|argument| argument == "--quick") { 200 } else { 2_000 };
+    let dir = tempfile::tempdir()?;
+    let mut commands = [
+        command(Path::new("true"), &[]),
+        command(Path::new("flock"), &[&dir.path().join("file").display().to_string(), "true"]),
+        command(
+            &leasehold,
+            &["run", "--on", &format!("file:{}", dir.path().join("store").display()), "x", "--", "true"],
+        ),
+    ];
+    let mut times: [Vec<f64>; 3] = Default::default();
+    for command in &mut commands {
+        microseconds(command)?;
+    }
+    for _ in 0..rounds {
+        for (command, times) in commands.iter_mut().zip(&mut times) {
+            times.push(microseconds(command)?);
+        }
+    }
+    let over = |times: &[f64], base: &[f64]| {
+        kit::median(times.iter().zip(base).map(|(time, base)| time - base).collect())
+    };
+    let (flock, ours) = (over(&times[1], &times[0]), over(&times[2], &times[0]));
+    println!("\nshell, median of {rounds} runs in turns");
+    println!("  true                            {:>6.0} µs", kit::median(times[0].clone()));
+    println!("  flock FILE true                 {flock:>6.0} µs over `true`");
+    println!("  leasehold run NAME -- true      {ours:>6.0} µs over `true`");
+    kit::verdict("leasehold / flock, over `true`", Goal::AtMost(1.0), ours / flock);
+    Ok(())
+}
+
+/// The command-line program of the same build.
+fn beside_this_program() -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    // This is TARGET/release/deps/shell-HASH.
+    let found = program.parent().and_then(Path::parent).map(|dir| dir.join("leasehold"));
+    found.filter(|path| path.exists()).ok_or_else(|| {
+        "no `leasehold` beside this program: `cargo build --release -p leasehold-cli`, or give `--leasehold PATH`".into()
+    })
+}
+
+fn command(program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+fn microseconds(command: &mut Command) -> Result<f64> {
+    let started = Instant::now();
+    let status = command.status()?;
+    let elapsed = started.elapsed();
+    if status.success() {
+        Ok(elapsed.as_secs_f64() * 1e6)
+    } else {
+        Err(format!("`{}` ended with {status}", command.get_program().display()).into())
+    }
+}
