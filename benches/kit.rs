@@ -10,6 +10,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -56,6 +57,22 @@ pub(crate) fn rate(slice: Duration, mut cycle: impl FnMut() -> Result<()>) -> Re
             return Ok(f64::from(count) / elapsed.as_secs_f64());
         }
     }
+}
+
+/// What this thread has used of a processor. Where nothing waits for anybody else, it tells the cost of a thing better
+/// than the time of day on a machine that is busy.
+pub(crate) fn thread_time() -> Duration {
+    used(ClockId::ThreadCPUTime)
+}
+
+/// What this process has used of the processors.
+pub(crate) fn process_time() -> Duration {
+    used(ClockId::ProcessCPUTime)
+}
+
+fn used(clock: ClockId) -> Duration {
+    let used = clock_gettime(clock);
+    Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap_or(0))
 }
 
 /// Something to measure: it runs for the given time and says how many cycles it did in a second.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use leasehold::Options;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::kit::{self, Goal, Result};
 use crate::{Place, Plan};
@@ -21,9 +20,9 @@ pub(crate) fn run(plan: Plan, place: &Place) -> Result<()> {
         for index in 0..plan.leases {
             held.push(client.mutex(&format!("stock/{index}"))?.lock().await?);
         }
-        let before = processor_time();
+        let before = kit::process_time();
         tokio::time::sleep(LEASE * PERIODS).await;
-        let used = processor_time() - before;
+        let used = kit::process_time() - before;
         let lost = held.iter().filter(|guard| guard.check().is_err()).count();
         if lost > 0 {
             return Err(format!("{lost} leases were lost").into());
@@ -35,10 +34,4 @@ pub(crate) fn run(plan: Plan, place: &Place) -> Result<()> {
         std::mem::forget(held);
         Ok(())
     })
-}
-
-/// What this process has used of the processors.
-fn processor_time() -> Duration {
-    let used = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap_or(0))
 }

@@ -11,6 +11,9 @@ use std::process::ExitCode;
 
 use kit::Result;
 
+#[path = "../bare.rs"]
+mod bare;
+mod ground;
 mod keeper;
 #[path = "../kit.rs"]
 mod kit;

@@ -1,12 +1,14 @@
 //! The cost of a cycle beside many names.
 //!
 //! A reference client on a store of its own, with one name, runs in turns with the crowded one: the ratio is what the
-//! other names cost.
+//! other names cost. What the engine stands on grows, too: a tree gets deeper and caches too small. So its growth is
+//! shown beside.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold::{Client, Options};
 
+use crate::ground::Ground;
 use crate::kit::{self, Goal, Result};
 use crate::{Place, Plan, tens};
 
@@ -30,9 +32,11 @@ pub(crate) fn in_use(plan: Plan, place: &Place) -> Result<()> {
             }
             last = step(count, &crowded, &alone, plan.names).await?;
         }
-        kit::verdict("cost with most names / with one", Goal::AtMost(2.0), last);
         let grown = resident()?.saturating_sub(memory_before) as f64 / held.len() as f64;
         println!("  memory per name that is held                 {} bytes", kit::thousands(grown));
+        kit::verdict("cost with most names / with one", Goal::AtMost(2.0), last);
+        let ground = ground_growth(plan.names, place)?;
+        println!("  the same for {:<31} × {ground:.2}", Ground::label(&place.engine));
         // A million releases would take longer than the measurement.
         std::mem::forget(held);
         Ok(())
@@ -59,6 +63,29 @@ pub(crate) fn idle(plan: Plan, place: &Place) -> Result<()> {
         println!("  memory per name that was used                {} bytes", kit::thousands(grown));
         Ok(())
     })
+}
+
+/// How the cost of what the engine stands on grows with the rows in it.
+fn ground_growth(most: u64, place: &Place) -> Result<f64> {
+    let mut crowded = Ground::open(&place.engine, &place.dir.path().join("ground"))?;
+    let mut alone = Ground::open(&place.engine, &place.dir.path().join("ground-alone"))?;
+    crowded.fill((0..most).map(spread_out))?;
+    alone.fill([spread_out(0)].into_iter())?;
+    let mut seed = most;
+    let mut time = |ground: &mut Ground| {
+        let started = kit::thread_time();
+        for _ in 0..CYCLES {
+            seed += 1;
+            ground.cycle(&format!("{}/free", spread_out(spread(seed) % most)))?;
+        }
+        Result::Ok((kit::thread_time() - started).as_secs_f64())
+    };
+    let mut ratios = Vec::new();
+    for _ in 0..ROUNDS {
+        let reference = time(&mut alone)?;
+        ratios.push(time(&mut crowded)? / reference);
+    }
+    Ok(kit::median(ratios))
 }
 
 async fn clients(place: &Place) -> Result<(Client, Client)> {
@@ -90,13 +117,13 @@ async fn step(count: u64, crowded: &Client, alone: &Client, most: u64) -> Result
 
 /// Microseconds for a cycle on a name that nobody holds, anywhere between those that are held.
 async fn cycles(client: &Client, seed: &mut u64, most: u64) -> Result<f64> {
-    let started = Instant::now();
+    let started = kit::thread_time();
     for _ in 0..CYCLES {
         *seed += 1;
         let name = format!("{}/free", spread_out(spread(*seed) % most));
         client.mutex(&name)?.lock().await?.release().await?;
     }
-    Ok(started.elapsed().as_secs_f64() * 1e6 / CYCLES as f64)
+    Ok((kit::thread_time() - started).as_secs_f64() * 1e6 / CYCLES as f64)
 }
 
 /// Names in no order.

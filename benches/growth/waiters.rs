@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold::{Client, Options};
 use tokio::task::LocalSet;
@@ -59,7 +59,7 @@ async fn hand_overs(client: &Client, count: u64) -> Result<f64> {
                     let guard = mutex.lock().await?;
                     done.set(done.get() + 1);
                     if done.get() == enough {
-                        stopped.set(Some(Instant::now()));
+                        stopped.set(Some(kit::thread_time()));
                     }
                     guard.release().await?;
                 }
@@ -71,7 +71,7 @@ async fn hand_overs(client: &Client, count: u64) -> Result<f64> {
     while waiting.get() <= count {
         tokio::task::yield_now().await;
     }
-    let started = Instant::now();
+    let started = kit::thread_time();
     first.release().await?;
     for task in tasks {
         task.await??;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use kit::Result;
 
+#[path = "../bare.rs"]
 mod bare;
 mod crowd;
 #[path = "../kit.rs"]
