@@ -58,6 +58,7 @@ fn holds(setup: &Setup) {
     if let Some((violation, trace)) = found.violation {
         panic!("{}: {violation}, after {} steps:\n{trace:#?}", setup.name, trace.len());
     }
+    assert!(found.transitions > 1_000_000, "{}: too small to prove much", setup.name);
     let unseen: Vec<_> = setup.sights.iter().filter(|&&sight| !found.sights.has(sight)).collect();
     assert!(unseen.is_empty(), "{}: never seen: {unseen:?}", setup.name);
 }
