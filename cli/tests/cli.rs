@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ impl Bench {
 
     /// Starts `run` with these words before the `--`, and a shell script that says when it runs.
     fn start_run(&self, before: &[&str], script: &str) -> Running {
-        let mut running = self.start_queued(before, script);
+        let running = self.start_queued(before, script);
         assert_eq!(running.line(), "running", "the command did not start");
         running
     }
@@ -118,7 +118,8 @@ impl Ran {
 /// A process that is killed, with those that it started, when the test is over.
 struct Running {
     child: Child,
-    stdout: BufReader<ChildStdout>,
+    /// What it prints, line by line, read by another thread: a test that waits for a line in vain must end.
+    lines: Receiver<Vec<u8>>,
 }
 
 impl Running {
@@ -126,7 +127,11 @@ impl Running {
         // A group of its own, so that what it started can be found when it is gone itself.
         let mut child = command.process_group(0).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        Running { child, stdout }
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            stdout.split(b'\n').map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Running { child, lines }
     }
 
     fn pid(&self) -> Pid {
@@ -138,10 +143,10 @@ impl Running {
     }
 
     /// The next line that it prints.
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+    #[track_caller]
+    fn line(&self) -> String {
+        let line = self.lines.recv_timeout(LIMIT).expect("waited for a line in vain");
+        String::from_utf8(line).unwrap()
     }
 
     fn is_running(&mut self) -> bool {
@@ -157,8 +162,8 @@ impl Running {
         let status = status.unwrap();
         // What it left behind would keep the pipes open.
         kill_process_group(self.pid(), Signal::KILL).ok();
-        let (mut stdout, mut stderr) = (String::new(), String::new());
-        self.stdout.read_to_string(&mut stdout).unwrap();
+        let stdout = self.lines.iter().map(|line| String::from_utf8(line).unwrap() + "\n").collect();
+        let mut stderr = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
         Ran { code: status.code(), signal: status.signal(), stdout, stderr }
     }
@@ -222,10 +227,8 @@ mod the_command {
         let bench = Bench::new();
         let odd = OsString::from_vec(b"\xff".to_vec());
         let args = [OsStr::new("run"), OsStr::new("a"), OsStr::new("--"), OsStr::new("echo"), &odd];
-        let mut running = bench.start(args);
-        let mut line = Vec::new();
-        running.stdout.read_until(b'\n', &mut line).unwrap();
-        assert_eq!(line, b"\xff\n");
+        let running = bench.start(args);
+        assert_eq!(running.lines.recv_timeout(LIMIT).unwrap(), b"\xff");
         running.ended().gives(0);
     }
 
@@ -257,7 +260,7 @@ mod the_command {
         {
             let script =
                 format!("trap 'echo got {word}; exit 3' {word}; echo ready; while :; do sleep 0.02; done");
-            let mut running = bench.start_run(&["a"], &script);
+            let running = bench.start_run(&["a"], &script);
             assert_eq!(running.line(), "ready");
             running.send(signal);
             assert_eq!(running.line(), format!("got {word}"));
@@ -273,7 +276,7 @@ mod the_command {
             "trap 'echo heard' TERM; echo ready; until [ -e {} ]; do sleep 0.02; done; exit 4",
             go.display()
         );
-        let mut running = bench.start_run(&["b"], &script);
+        let running = bench.start_run(&["b"], &script);
         assert_eq!(running.line(), "ready");
         running.send(Signal::TERM);
         assert_eq!(running.line(), "heard");
@@ -293,7 +296,7 @@ mod the_command {
         );
         command.args(["-c", &script]).env("LEASEHOLD_ON", bench.url());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = Running::new(command);
+        let running = Running::new(command);
         assert_eq!(running.line(), "ready");
         let ignored = running.line();
         let set = u64::from_str_radix(ignored.trim_start_matches("SigIgn:").trim(), 16).unwrap();
@@ -371,9 +374,9 @@ mod waiting {
     #[test]
     fn a_killed_holder_lets_the_next_one_in_at_once() {
         let bench = Bench::new();
-        let mut holder = bench.start_run(&["a"], "echo $$; exec sleep 60");
+        let holder = bench.start_run(&["a"], "echo $$; exec sleep 60");
         let orphan = Pid::from_raw(holder.line().parse().unwrap()).unwrap();
-        let mut waiter = bench.start_queued(&["a"], "true");
+        let waiter = bench.start_queued(&["a"], "true");
         bench.until_waiting("a", 1);
         let killed = Instant::now();
         holder.send(Signal::KILL);
@@ -440,7 +443,7 @@ mod losing {
     fn a_broken_lease_stops_the_command_with_term() {
         let bench = Bench::new();
         let script = "trap 'echo got TERM; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
-        let mut holder = bench.start_run(&["--lease", SHORT, "a"], script);
+        let holder = bench.start_run(&["--lease", SHORT, "a"], script);
         assert_eq!(holder.line(), "ready");
         break_name(&bench);
         assert_eq!(holder.line(), "got TERM");
@@ -453,7 +456,7 @@ mod losing {
     fn one_that_ignores_term_is_killed_after_the_grace_period() {
         let bench = Bench::new();
         let script = "trap '' TERM; echo $$; while :; do sleep 0.02; done";
-        let mut holder = bench.start_run(&["--lease", SHORT, "--grace", "200ms", "a"], script);
+        let holder = bench.start_run(&["--lease", SHORT, "--grace", "200ms", "a"], script);
         let command = Pid::from_raw(holder.line().parse().unwrap()).unwrap();
         break_name(&bench);
         holder.ended().gives(76).says("`sh` did not end within 200ms; sending KILL");
@@ -773,33 +776,12 @@ mod breaking {
 mod watching {
     use super::*;
 
-    /// Lines from another thread, so that a test that waits in vain ends.
-    fn lines(running: &mut Running) -> Receiver<String> {
-        let (sender, receiver) = channel();
-        let stdout = std::mem::replace(&mut running.stdout, BufReader::new(empty()));
-        std::thread::spawn(move || {
-            for line in stdout.lines() {
-                if line.is_err() || sender.send(line.unwrap()).is_err() {
-                    return;
-                }
-            }
-        });
-        receiver
-    }
-
-    fn empty() -> ChildStdout {
-        let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
-        child.wait().unwrap();
-        child.stdout.take().unwrap()
-    }
-
     #[test]
     fn changes_are_told_in_order() {
         let bench = Bench::new();
         let holder = bench.start_run(&["--label", "zero", "a"], "exec sleep 60");
-        let mut watch = bench.start(["watch", "--json"]);
-        let told = lines(&mut watch);
-        let next = || -> Value { serde_json::from_str(&told.recv_timeout(LIMIT).unwrap()).unwrap() };
+        let watch = bench.start(["watch", "--json"]);
+        let next = || -> Value { serde_json::from_str(&watch.line()).unwrap() };
         let event = |event: Value| format!("{} {}", event["event"], event["label"]).replace('"', "");
 
         let first = next();
@@ -828,10 +810,9 @@ mod watching {
     fn one_name_can_be_watched_alone() {
         let bench = Bench::new();
         let _other = bench.start_run(&["ab"], "sleep 60");
-        let mut watch = bench.start(["watch", "a"]);
-        let told = lines(&mut watch);
+        let watch = bench.start(["watch", "a"]);
         let _holder = bench.start_run(&["--slots", "2", "a"], "sleep 60");
-        let line = told.recv_timeout(LIMIT).unwrap();
+        let line = watch.line();
         assert!(line.contains(" granted  semaphore a to sh (pid ") || line.contains(" held "), "{line}");
         assert!(!line.contains('\u{1b}'));
     }
