@@ -99,6 +99,9 @@ pub struct Ask {
     pub tokens: u32,
     /// Join the queue when the claim can not be granted at once.
     pub wait: bool,
+    /// How long the asker waits for the answer. An engine that can not see that its caller has gone must not grant
+    /// later than this, in its own time.
+    pub answer_within: Duration,
     /// Who asks, for humans.
     pub holder: Arc<Holder>,
     /// What the claim carries, for elections.
@@ -162,8 +165,13 @@ pub enum Refused {
 /// A change to a claim that is held.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Alteration {
-    /// From writer to reader of this weight.
-    Downgrade(u32),
+    /// From writer to reader.
+    Downgrade {
+        /// How much is kept.
+        weight: u32,
+        /// The writer's token. One that is late, for a grant that is over, is not obeyed.
+        token: u64,
+    },
     /// From reader to writer, now or not at all.
     TryUpgrade,
     /// From reader to writer, before the queue.

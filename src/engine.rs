@@ -121,7 +121,7 @@ pub struct View {
     pub capacity: u32,
     /// Who holds it.
     pub claims: Vec<HeldClaim>,
-    /// Who waits, in order. Cut off after a hundred in listings.
+    /// Who waits, in order. Empty in listings.
     pub waiters: Vec<Waiting>,
     /// How many wait.
     pub waiting: u32,

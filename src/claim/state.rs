@@ -231,7 +231,7 @@ impl State {
         world: World<'_>,
     ) -> Result<Step<Answer>, Q::Error> {
         match alteration {
-            Alteration::Downgrade(weight) => self.downgrade(queue, owner, weight, world),
+            Alteration::Downgrade { weight, token } => self.downgrade(queue, owner, weight, token, world),
             Alteration::TryUpgrade => self.upgrade(queue, owner, false, world),
             Alteration::Upgrade => self.upgrade(queue, owner, true, world),
             Alteration::Value(value) => Ok(self.put(owner, value, world.now)),
@@ -244,11 +244,13 @@ impl State {
         queue: &mut Q,
         owner: OwnerId,
         weight: u32,
+        token: u64,
         world: World<'_>,
     ) -> Result<Step<Answer>, Q::Error> {
         let mut wakes = Vec::new();
         self.expire(world.now);
-        let Some(claim) = self.claim_mut(owner) else {
+        let granted = |claim: &&mut Claim| (claim.token..=claim.last_token()).contains(&token);
+        let Some(claim) = self.claim_mut(owner).filter(granted) else {
             self.advance(queue, world, &mut wakes)?;
             return Ok(Step { answer: Answer::Refused(Refused::NotHeld), wakes });
         };

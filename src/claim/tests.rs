@@ -30,6 +30,7 @@ fn mutex(number: u8) -> Ask {
         lock_delay: Duration::ZERO,
         tokens: 1,
         wait: true,
+        answer_within: Duration::from_secs(5),
         holder: Arc::default(),
         value: Arc::default(),
         logged: false,
@@ -98,6 +99,16 @@ impl Name {
     fn release_used(&mut self, number: u8, used: u64) -> (Released, Vec<u8>) {
         let step = self.with(|state, queue, world| state.release(queue, owner(number), used, world).unwrap());
         (step.answer, woken(&step.wakes))
+    }
+
+    /// From writer to reader, under the token that the owner has.
+    fn downgrade(&mut self, number: u8, weight: u32) -> Step<Answer> {
+        let token = self
+            .state
+            .claims(self.now)
+            .find(|claim| claim.owner == owner(number))
+            .map_or(0, |claim| claim.token);
+        self.alter(number, Alteration::Downgrade { weight, token })
     }
 
     fn alter(&mut self, number: u8, alteration: Alteration) -> Step<Answer> {

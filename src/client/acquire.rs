@@ -124,6 +124,7 @@ impl Inner {
             lock_delay: terms.lock_delay,
             tokens: if turn_kept { self.options.hand_over_tokens } else { 1 },
             wait: patience != Patience::None,
+            answer_within: self.options.call_limit,
             holder: Arc::clone(&want.holder),
             value: Arc::clone(&want.value),
             logged: want.logged,

@@ -145,6 +145,10 @@ impl Lease {
     }
 
     pub(crate) fn renewed(&self, asked_at: Moment) {
+        // A yes that comes after the deadline is too late: somebody else may have held the name since.
+        if self.loss().is_some() {
+            return;
+        }
         self.counts_from(asked_at);
         if self.in_doubt.swap(false, Ordering::AcqRel) {
             self.client.events.recovered(&self.name, self.token());

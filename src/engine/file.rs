@@ -254,6 +254,8 @@ impl Engine for File {
             if self.desk.store.moved() {
                 return Err(store::gone(&self.desk.store.dir.root));
             }
+            // Who holds for long is told when its claim is broken.
+            self.open_mailbox()?;
             let renewals = renewals.to_vec();
             let written = self.desk.store.write(move |writing| {
                 renewals.iter().map(|renewal| desk::renew(writing, renewal)).collect::<Result<Vec<_>>>()

@@ -282,8 +282,8 @@ impl Engine for Memory {
             let mut names: Vec<&Name> = table.names.keys().filter(wanted).collect();
             names.sort_unstable();
             let shown = names.into_iter().filter_map(|name| {
-                let Entry { state, queue } = &table.names[name];
-                let view = view(state, queue.iter().take(100), u64::MAX, now);
+                let state = &table.names[name].state;
+                let view = view(state, [].iter(), u64::MAX, now);
                 let used = !view.claims.is_empty() || view.waiting > 0;
                 used.then(|| (name.clone(), view))
             });

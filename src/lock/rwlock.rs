@@ -317,7 +317,8 @@ impl WriteGuard {
     /// Dropping the future drops the guard: it is released in the background.
     pub async fn downgrade(self) -> Result<ReadGuard> {
         self.0.check()?;
-        alter(self.0.hold(), Alteration::Downgrade(1)).await?;
+        let token = self.0.hold().token();
+        alter(self.0.hold(), Alteration::Downgrade { weight: 1, token }).await?;
         self.0.hold().lease().share();
         Ok(ReadGuard(self.0))
     }

@@ -117,6 +117,14 @@ impl Ground {
         if self.paused_time() { None } else { Some(Child::start(&self.url).await) }
     }
 
+    /// What another process says that can not get in.
+    pub(crate) async fn child_refused(&self) -> String {
+        let program = std::env::current_exe().expect("this binary");
+        let mut command = tokio::process::Command::new(program);
+        let output = command.args(["child", &self.url]).output().await.expect("this binary starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// The directory of a store in files.
     pub(crate) fn store_dir(&self) -> Option<PathBuf> {
         self.dir.as_ref().map(|dir| dir.path().join("store"))

@@ -66,9 +66,10 @@ async fn closing_finishes_releases_on_their_way(mut ground: Ground) {
         client.mutex("a").expect("a name").lock().await.expect("free"),
         client.mutex("b").expect("a name").lock().await.expect("free"),
     ];
-    wire.set(crate::wire::Fault::Delay(ms(100)));
+    wire.set(crate::wire::Fault::Slow(ms(100)));
     drop(guards);
     client.close().await.expect("closed");
+    assert_eq!(wire.releases.load(std::sync::atomic::Ordering::Acquire), 2, "both were heard");
     for name in ["a", "b"] {
         drop(
             other

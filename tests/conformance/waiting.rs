@@ -218,6 +218,8 @@ async fn a_stopped_store_is_an_error_and_not_a_hang(mut ground: Ground) {
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     assert!(before.elapsed() < ms(8000), "{:?}", before.elapsed());
     soon("the loss", guard.lost()).await;
+    let child = ground.child_refused().await;
+    assert!(child.contains(&format!("process {}", std::process::id())), "{child}");
     drop(paused);
     drop(guard);
     until("the store is as good as new", async || {

@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     HangAnswer,
     /// The answer comes this much later.
     Delay(Duration),
+    /// The request is carried out this much later.
+    Slow(Duration),
     /// Each call stops twice, before and after it is carried out.
     Stutter,
 }
@@ -72,6 +74,10 @@ impl Wire {
                 let answer = call.await;
                 tokio::time::sleep(time).await;
                 answer
+            }
+            Fault::Slow(time) => {
+                tokio::time::sleep(time).await;
+                call.await
             }
             Fault::Stutter => {
                 tokio::task::yield_now().await;
@@ -128,8 +134,11 @@ impl Engine for Wired {
     }
 
     fn release<'a>(&'a self, name: &'a Name, owner: OwnerId, used: u64) -> Reply<'a, Released> {
-        self.wire.releases.fetch_add(1, Ordering::AcqRel);
-        Box::pin(async move { self.wire.carry(self.engine.release(name, owner, used)).await })
+        Box::pin(async move {
+            let released = self.wire.carry(self.engine.release(name, owner, used)).await;
+            self.wire.releases.fetch_add(1, Ordering::AcqRel);
+            released
+        })
     }
 
     fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {

@@ -30,6 +30,7 @@ pub(crate) fn ask(owner: u8, weight: u32, capacity: u32, wait: bool, setup: &Set
         lock_delay: Duration::from_micros(delay),
         tokens: setup.tokens,
         wait,
+        answer_within: Duration::from_secs(5),
         holder,
         value,
         logged: false,
@@ -126,7 +127,13 @@ impl World {
             Body::Downgrade => {
                 let owner = owner_id(message.owner);
                 let (answer, _) = self.run(request, setup, sights, |state, line, world| {
-                    let Ok(step) = state.alter(line, owner, Alteration::Downgrade(1), world);
+                    // Whatever the token: a late one that is obeyed is what the hall of bugs shows.
+                    let token = state
+                        .claims(world.now)
+                        .find(|claim| claim.owner == owner)
+                        .map_or(0, |claim| claim.token);
+                    let downgrade = Alteration::Downgrade { weight: 1, token };
+                    let Ok(step) = state.alter(line, owner, downgrade, world);
                     step
                 })?;
                 if matches!(answer, Answer::Granted(_)) {

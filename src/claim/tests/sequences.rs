@@ -81,9 +81,7 @@ impl Checked {
                 let step = name.with(|state, queue, world| state.release(queue, owner(number), 0, world));
                 (step.unwrap().wakes, Some(number))
             }
-            Request::Downgrade { number } => {
-                (name.alter(number, Alteration::Downgrade(1)).wakes, Some(number))
-            }
+            Request::Downgrade { number } => (name.downgrade(number, 1).wakes, Some(number)),
             Request::Upgrade { number } => (name.alter(number, Alteration::Upgrade).wakes, Some(number)),
             Request::Resize { capacity } => {
                 self.cut = true;

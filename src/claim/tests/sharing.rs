@@ -21,12 +21,23 @@ fn a_downgrade_keeps_the_token_and_lets_readers_in() {
     name.queued(&reader(2));
     name.queued(&reader(3));
     name.queued(&writer(4));
-    let step = name.alter(1, Alteration::Downgrade(1));
+    let step = name.downgrade(1, 1);
     assert_eq!(step.answer, Answer::Granted(Grant { token, tokens: 1 }));
     assert_eq!(woken(&step.wakes), [2, 3]);
     // It is no way to get more.
-    let _ = name.alter(1, Alteration::Downgrade(WHOLE));
+    let _ = name.downgrade(1, WHOLE);
     assert_eq!(name.state.used, 3);
+}
+
+#[test]
+fn a_downgrade_that_comes_late_is_not_obeyed() {
+    let mut name = Name::new();
+    let late = Alteration::Downgrade { weight: 1, token: name.granted(&writer(1)) };
+    assert!(matches!(name.alter(1, late.clone()).answer, Answer::Granted(_)));
+    assert!(matches!(name.alter(1, Alteration::Upgrade).answer, Answer::Granted(_)));
+    // The writer again, under another token: what was sent before does not concern it.
+    assert_eq!(name.alter(1, late).answer, Answer::Refused(Refused::NotHeld));
+    name.queued(&reader(2));
 }
 
 #[test]
@@ -89,7 +100,9 @@ fn an_upgrade_that_does_not_wait_leaves_nothing_behind() {
 #[test]
 fn what_is_not_held_can_not_be_altered_and_those_who_wait_are_served() {
     let refused = Answer::Refused(Refused::NotHeld);
-    for alteration in [Alteration::Upgrade, Alteration::TryUpgrade, Alteration::Downgrade(1)] {
+    for alteration in
+        [Alteration::Upgrade, Alteration::TryUpgrade, Alteration::Downgrade { weight: 1, token: 0 }]
+    {
         let mut name = Name::new();
         name.granted(&reader(1));
         name.pass(6);

@@ -267,6 +267,7 @@ mod tests {
                 lock_delay: Duration::ZERO,
                 tokens: 1,
                 wait: false,
+                answer_within: Duration::from_secs(5),
                 holder: Arc::default(),
                 value: Arc::default(),
                 logged: false,

@@ -105,8 +105,10 @@ impl Store {
         let gate = OpenOptions::new().read(true).write(true).open(&path);
         let gate = gate.map_err(|error| OpenError::Failed(io_failed("open", &path, error)))?;
         // One process at a time, so that the first finishes the files before others see them.
-        flock(&gate, FlockOperation::LockExclusive)
-            .map_err(|error| OpenError::Failed(io_failed("lock", &path, error.into())))?;
+        lock_within(&gate, GATE_LIMIT).map_err(|error| match error {
+            rustix::io::Errno::WOULDBLOCK => OpenError::Failed(gate_stuck(&dir.root, &gate)),
+            error => OpenError::Failed(io_failed("lock", &path, error.into())),
+        })?;
         let opened = open_env(dir, &gate);
         flock(&gate, FlockOperation::Unlock).ok();
         let (env, table) = opened?;
@@ -138,7 +140,7 @@ impl Store {
         }
         match tokio::time::timeout(GATE_LIMIT, self.write_in_lane(work)).await {
             Ok(written) => written,
-            Err(_) => Err(self.gate_stuck()),
+            Err(_) => Err(gate_stuck(&self.dir.root, &self.gate)),
         }
     }
 
@@ -168,20 +170,6 @@ impl Store {
             what: "the runtime is shutting down".into(),
             source: Some(error.into()),
         })?
-    }
-
-    /// Somebody has been writing for seconds: a process that is stopped, or a disk that hangs.
-    fn gate_stuck(&self) -> Error {
-        let who = gate_holder(&self.gate).map_or_else(String::new, |pid| format!(" by process {pid}"));
-        Error::Unavailable {
-            engine: "file",
-            what: format!(
-                "the store `{}` has been locked for {GATE_LIMIT:?}{who}; if that process is stopped, continue or \
-                 kill it",
-                self.dir.root.display()
-            ),
-            source: None,
-        }
     }
 
     fn write_behind<T>(&self, gate: Gate<'_>, work: impl FnOnce(&mut Writing<'_>) -> Result<T>) -> Result<T> {
@@ -372,6 +360,33 @@ fn finish_files(dir: &Dir) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Locks a file, and gives up after a while.
+fn lock_within(file: &File, limit: Duration) -> rustix::io::Result<()> {
+    const AGAIN: Duration = Duration::from_millis(1);
+    let give_up = SystemClock.now() + limit;
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) if SystemClock.now() < give_up => {
+                std::thread::sleep(AGAIN);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Somebody has been writing for seconds: a process that is stopped, or a disk that hangs.
+fn gate_stuck(root: &Path, gate: &File) -> Error {
+    let who = gate_holder(gate).map_or_else(String::new, |pid| format!(" by process {pid}"));
+    Error::Unavailable {
+        engine: "file",
+        what: format!(
+            "the store `{}` has been locked for {GATE_LIMIT:?}{who}; if that process is stopped, continue or kill it",
+            root.display()
+        ),
+        source: None,
+    }
 }
 
 /// The process that has locked a file, as the kernel lists it.
