@@ -177,7 +177,7 @@ impl Client {
             engine,
             clock: Arc::clone(&options.clock),
             runtime,
-            events: Sink::new(),
+            events: Sink::default(),
             keeper,
             wakes: Arc::default(),
             unfinished: Unfinished::default(),

@@ -1,5 +1,6 @@
 //! What happens to the names of a client, as it happens.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::sync::broadcast;
@@ -80,17 +81,15 @@ impl Events {
     }
 }
 
-/// Where events are put. Costs next to nothing while nobody listens.
-#[derive(Debug)]
-pub(crate) struct Sink(broadcast::Sender<Event>);
+/// Where events are put. Costs next to nothing while nobody listens; the room for them is made for the first who does.
+#[derive(Debug, Default)]
+pub(crate) struct Sink(OnceLock<broadcast::Sender<Event>>);
 
 impl Sink {
-    pub(super) fn new() -> Sink {
-        Sink(broadcast::Sender::new(1024))
-    }
-
     pub(super) fn subscribe(&self) -> Events {
-        Events(self.0.subscribe())
+        /// How far a listener can lag behind.
+        const ROOM: usize = 1024;
+        Events(self.0.get_or_init(|| broadcast::Sender::new(ROOM)).subscribe())
     }
 
     pub(crate) fn waiting(&self, name: &Name) {
@@ -124,9 +123,9 @@ impl Sink {
     }
 
     fn send(&self, event: impl FnOnce() -> Event) {
-        if self.0.receiver_count() > 0 {
-            // Fails only if the last listener has just gone.
-            self.0.send(event()).ok();
+        if let Some(listeners) = self.0.get().filter(|listeners| listeners.receiver_count() > 0) {
+            // Fails only if the last of them has just gone.
+            listeners.send(event()).ok();
         }
     }
 }

@@ -348,11 +348,11 @@ async fn what_dead_processes_leave_is_cleared_away(mut ground: Ground) {
     let alive = boot_dir(&dir(&ground)).join("alive");
     assert!(fs::read_dir(&alive).expect("a directory").count() >= 2);
     // One in so many clients tidies up.
-    let mut clients = Vec::new();
-    for _ in 0..64 {
-        clients.push(ground.client().await);
+    let mut others = 0;
+    while fs::read_dir(&alive).expect("a directory").count() > 1 {
+        drop(ground.client().await);
+        others += 1;
+        assert!(others < 5000, "nobody tidies up");
     }
-    drop(clients);
-    assert_eq!(fs::read_dir(&alive).expect("a directory").count(), 1);
     drop(client);
 }

@@ -31,13 +31,6 @@ pub(super) struct Outgoing {
     pub(super) messages: Vec<Message>,
 }
 
-/// A seat that nobody had before.
-pub(super) fn next_seat(writing: &mut Writing<'_>) -> Result<Seat> {
-    let seat = writing.get(rows::LAST_SEAT)?.map_or(0, rows::number) + 1;
-    writing.put(rows::LAST_SEAT, &seat.to_be_bytes())?;
-    Ok(seat)
-}
-
 /// Whom an asker waits for: those who hold.
 pub(super) fn holders(state: &State, now: Micros, own: Seat) -> HashSet<Seat> {
     state.claims(now).map(|claim| claim.seat).filter(|seat| *seat != own).collect()

@@ -9,7 +9,6 @@
 //! w family length name seat     a client that wants to hear of changes
 //! c name                  a cell
 //! f                       a floor for tokens of names that were forgotten
-//! s                       the last seat that was given
 //! x                       how far the store has been swept
 //! ```
 
@@ -27,7 +26,6 @@ pub(super) type Table = Database<'static, Bytes, Bytes>;
 const LONGEST_KEY: usize = 480;
 
 pub(super) const FLOOR: &[u8] = b"f";
-pub(super) const LAST_SEAT: &[u8] = b"s";
 pub(super) const CURSOR: &[u8] = b"x";
 /// Names and cells lie between these.
 pub(super) const SWEPT: std::ops::Range<&[u8]> = b"c".as_slice()..b"o".as_slice();

@@ -14,13 +14,13 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkfifoat};
 use tokio::net::unix::pipe;
 
-use super::dir::Dir;
+use super::dir::{Dir, Share};
 use super::failure::io_failed;
 use crate::claim::{OwnerId, Seat};
 use crate::engine::Hint;
@@ -49,7 +49,10 @@ impl SeatFile {
             // Opened for both, so that neither the open nor anything later waits for a reader.
             let pipe = OpenOptions::new().read(true).write(true).open(&new)?;
             flock(&pipe, FlockOperation::NonBlockingLockExclusive)?;
-            fs::set_permissions(&new, fs::Permissions::from_mode(dir.share.file_mode()))?;
+            if dir.share == Share::Group {
+                // The umask took the group's right to write.
+                fs::set_permissions(&new, fs::Permissions::from_mode(dir.share.file_mode()))?;
+            }
             fs::rename(&new, &path)?;
             Ok(pipe)
         })();
@@ -187,26 +190,32 @@ impl Addresses {
 /// Sends hints to other clients.
 #[derive(Debug)]
 pub(super) struct Post {
-    socket: UnixDatagram,
+    /// Made when there is something to send.
+    socket: OnceLock<UnixDatagram>,
     addresses: Addresses,
 }
 
 impl Post {
     pub(super) fn new(dir: &Dir) -> Result<Post> {
-        let socket = UnixDatagram::unbound().and_then(|socket| {
-            socket.set_nonblocking(true)?;
-            Ok(socket)
-        });
-        let socket = socket.map_err(|error| io_failed("make a socket for", &dir.boot, error))?;
-        Ok(Post { socket, addresses: Addresses::new(dir)? })
+        Ok(Post { socket: OnceLock::new(), addresses: Addresses::new(dir)? })
+    }
+
+    fn socket(&self) -> io::Result<&UnixDatagram> {
+        if let Some(socket) = self.socket.get() {
+            return Ok(socket);
+        }
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(self.socket.get_or_init(|| socket))
     }
 
     /// Sends a message; whoever it is for asks again in time if it is lost.
     pub(super) fn send(&self, seat: Seat, message: &[u8]) {
         const TRIES: u32 = 100;
         let address = self.addresses.of(seat);
+        let Ok(socket) = self.socket() else { return };
         for _ in 0..TRIES {
-            match self.socket.send_to(message, &address) {
+            match socket.send_to(message, &address) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     // Nobody listens there any more.

@@ -325,14 +325,19 @@ fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table), OpenErro
 
 /// The descriptors of a file that was opened just after the gate.
 fn descriptors_of(file: &Path, gate: &File) -> Vec<RawFd> {
-    /// Numbers are given out from below, so they are lower or near; the whole list would take longer to walk.
+    /// Numbers are given out from below, so they are near or lower; the whole list would take longer to walk.
     const NEAR: RawFd = 16;
+    /// The store opens its file once for rows and once for its head.
+    const STORE_OPENS: usize = 2;
     let is_it = |number: &RawFd| {
         std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok_and(|target| target == file)
     };
-    let near: Vec<RawFd> = (0..gate.as_raw_fd() + NEAR).filter(is_it).collect();
-    if !near.is_empty() {
-        return near;
+    let first = gate.as_raw_fd() + 1;
+    for near in [first..first + NEAR, 0..first + NEAR] {
+        let found: Vec<RawFd> = near.filter(is_it).take(STORE_OPENS).collect();
+        if found.len() == STORE_OPENS {
+            return found;
+        }
     }
     let all = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_it).collect()
