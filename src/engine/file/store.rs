@@ -32,9 +32,10 @@ const READERS: u32 = 1024;
 const CHECK_EVERY: u64 = 10_000;
 /// How long the gate may be shut. A write takes microseconds.
 const GATE_LIMIT: Duration = Duration::from_secs(3);
-/// How often a gate that is taken is tried again before a thread is sent to wait for it.
+/// How often a gate that is taken is tried again before a thread is sent to wait for it: at once, and after a nap.
 const QUICK_TRIES: u32 = 20;
-const POLITE_TRIES: u32 = 60;
+const TRIES_AFTER_A_NAP: u32 = 10;
+const NAP: Duration = Duration::from_micros(20);
 
 /// The store of one directory in this process. All clients of the process share it: it must be opened only once.
 #[derive(Debug)]
@@ -188,7 +189,7 @@ impl Store {
     }
 
     fn try_gate(&self) -> Result<Option<Gate<'_>>> {
-        for attempt in 0..QUICK_TRIES + POLITE_TRIES {
+        for attempt in 0..QUICK_TRIES + TRIES_AFTER_A_NAP {
             let thread = match self.thread_gate.try_lock() {
                 Ok(thread) => Some(thread),
                 Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -204,7 +205,9 @@ impl Store {
             if attempt < QUICK_TRIES {
                 std::hint::spin_loop();
             } else {
-                std::thread::yield_now();
+                // Whoever holds the gate may be waiting for this very core. A nap is fairer than to yield: the
+                // scheduler puts those first who slept.
+                std::thread::sleep(NAP);
             }
         }
         Ok(None)
