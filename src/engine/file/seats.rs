@@ -169,7 +169,8 @@ struct Addresses {
 
 impl Addresses {
     fn new(dir: &Dir) -> Result<Addresses> {
-        const LONGEST: usize = 107 - 20;
+        // Room for a slash and the longest number.
+        const LONGEST: usize = 107 - 21;
         let wake = dir.boot.join("wake");
         let opened = if wake.as_os_str().len() > LONGEST {
             Some(File::open(&wake).map_err(|error| io_failed("open", &wake, error))?)

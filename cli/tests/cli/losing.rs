@@ -1,0 +1,97 @@
+//! What happens when the lease is lost while the command runs.
+
+use super::*;
+
+const SHORT: &str = "300ms";
+
+fn break_name(bench: &Bench) -> Ran {
+    bench.leasehold(["break", "a", "--yes"]).gives(0)
+}
+
+#[test]
+fn a_broken_lease_stops_the_command_with_term() {
+    let bench = Bench::new();
+    let script = "trap 'echo got TERM; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let holder = bench.start_run(&["--lease", SHORT, "a"], script);
+    assert_eq!(holder.line(), "ready");
+    break_name(&bench);
+    assert_eq!(holder.line(), "got TERM");
+    let ran = holder.ended().gives(76).says("lost `a` (token ");
+    assert!(ran.stderr.contains("sending TERM to `sh` (pid "), "{ran:?}");
+    assert!(!ran.stderr.contains("KILL"), "{ran:?}");
+}
+
+#[test]
+fn one_that_ignores_term_is_killed_after_the_grace_period() {
+    let bench = Bench::new();
+    let script = "trap '' TERM; echo $$; while :; do sleep 0.02; done";
+    let holder = bench.start_run(&["--lease", SHORT, "--grace", "200ms", "a"], script);
+    let command = Pid::from_raw(holder.line().parse().unwrap()).unwrap();
+    break_name(&bench);
+    holder.ended().gives(76).says("`sh` did not end within 200ms; sending KILL");
+    assert!(test_kill_process(command).is_err(), "the command lives");
+}
+
+#[test]
+fn one_that_was_stopped_for_longer_than_its_lease_finds_out() {
+    let bench = Bench::new();
+    let mut holder = bench.start_run(&["--lease", SHORT, "a"], "echo $$; exec sleep 60");
+    let command = Pid::from_raw(holder.line().parse().unwrap()).unwrap();
+    holder.send(Signal::STOP);
+    // The next one is in only once the lease has run out.
+    bench.leasehold(["run", "a", "--", "true"]).gives(0);
+    assert!(holder.is_running() && test_kill_process(command).is_ok());
+    holder.send(Signal::CONT);
+    holder.ended().gives(76).says("the lease was not renewed in time");
+    assert!(test_kill_process(command).is_err(), "the command lives");
+}
+
+#[test]
+fn a_command_that_ended_after_the_loss_does_not_count_as_done() {
+    let bench = Bench::new();
+    let go = bench.path("go");
+    let script = format!("until [ -e {} ]; do sleep 0.02; done", go.display());
+    let holder = bench.start_run(&["--lease", SHORT, "a"], &script);
+    holder.send(Signal::STOP);
+    bench.leasehold(["run", "a", "--", "true"]).gives(0);
+    fs::write(go, "").unwrap();
+    let command = fs::read_to_string(format!("/proc/{0}/task/{0}/children", holder.child.id())).unwrap();
+    until("the command to end", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", command.trim())).unwrap_or_default();
+        stat.contains(") Z ")
+    });
+    holder.send(Signal::CONT);
+    holder.ended().gives(76).says("before the command ended with 0");
+}
+
+#[test]
+fn a_lease_is_renewed_for_as_long_as_the_command_runs() {
+    let bench = Bench::new();
+    let mut holder = bench.start_run(&["--lease", SHORT, "a"], "sleep 60");
+    until("three leases to pass", || {
+        let shown = bench.json(&["show", "--json", "a"]);
+        shown[0]["holders"][0]["held_for_ms"].as_u64().unwrap() > 900
+    });
+    assert!(holder.is_running());
+}
+
+#[test]
+fn a_store_that_does_not_answer_stops_the_command_in_time() {
+    let bench = Bench::new();
+    let holder = bench.start_run(&["--lease", SHORT, "a"], "exec sleep 60");
+    // As a process does that is stopped in the middle of a write.
+    let mut in_store = fs::read_dir(bench.path("store")).unwrap().map(|entry| entry.unwrap().path());
+    let gate = in_store.find_map(|path| fs::File::open(path.join("gate")).ok()).unwrap();
+    rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let shut = Instant::now();
+    holder.ended().gives(76).says("the lease was not renewed in time");
+    assert!(shut.elapsed() < Duration::from_secs(3), "took {:?}", shut.elapsed());
+}
+
+#[test]
+fn a_store_that_was_removed_stops_the_command() {
+    let bench = Bench::new();
+    let holder = bench.start_run(&["--lease", SHORT, "a"], "exec sleep 60");
+    fs::remove_dir_all(bench.path("store")).unwrap();
+    holder.ended().gives(76).says("lost `a`");
+}

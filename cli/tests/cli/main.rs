@@ -1,0 +1,186 @@
+//! The command line tool as its users meet it: processes, exit codes, signals and what is printed.
+
+mod breaking;
+mod documents;
+mod looking;
+mod losing;
+mod the_command;
+mod waiting;
+mod watching;
+mod what_is_refused;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
+use serde_json::Value;
+
+/// Longer than anything here takes on a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A directory with a store, and the processes that a test started; all of it goes when the test ends, however it ends.
+struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn url(&self) -> String {
+        format!("file:{}", self.path("store").display())
+    }
+
+    fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(args).env("LEASEHOLD_ON", self.url()).env_remove("NO_COLOR");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs to the end.
+    fn leasehold<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ran {
+        self.start(args).ended()
+    }
+
+    fn start<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Running {
+        Running::new(self.command(args))
+    }
+
+    /// Starts `run` with these words before the `--`, and a shell script that says when it runs.
+    fn start_run(&self, before: &[&str], script: &str) -> Running {
+        let running = self.start_queued(before, script);
+        assert_eq!(running.line(), "running", "the command did not start");
+        running
+    }
+
+    /// The same, without waiting for it to run.
+    fn start_queued(&self, before: &[&str], script: &str) -> Running {
+        let script = format!("echo running; {script}");
+        let args = ["run"].iter().chain(before).chain(&["--", "sh", "-c"]).map(ToString::to_string);
+        self.start(args.chain([script]))
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let ran = self.leasehold(args);
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+    }
+
+    /// Waits until that many wait for a name.
+    fn until_waiting(&self, name: &str, count: usize) {
+        until("the queue to be as long as it should", || {
+            self.json(&["show", "--json", name])
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|name| name["waiters"].as_array().unwrap().len() == count)
+        });
+    }
+}
+
+/// Waits for something, with a limit.
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !happened() {
+        assert!(started.elapsed() < LIMIT, "waited for {what} in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What a process left.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    signal: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ran {
+    #[track_caller]
+    fn gives(self, code: i32) -> Ran {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    fn says(self, words: &str) -> Ran {
+        assert!(self.stderr.contains(words), "no `{words}` in {self:?}");
+        assert!(self.stderr.starts_with("leasehold: "), "{self:?}");
+        self
+    }
+}
+
+/// A process that is killed, with those that it started, when the test is over.
+struct Running {
+    child: Child,
+    /// What it prints, line by line, read by another thread: a test that waits for a line in vain must end.
+    lines: Receiver<Vec<u8>>,
+}
+
+impl Running {
+    fn new(mut command: Command) -> Running {
+        // A group of its own, so that what it started can be found when it is gone itself.
+        let mut child = command.process_group(0).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            stdout.split(b'\n').map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Running { child, lines }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed()).unwrap()
+    }
+
+    fn send(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// The next line that it prints.
+    #[track_caller]
+    fn line(&self) -> String {
+        let line = self.lines.recv_timeout(LIMIT).expect("waited for a line in vain");
+        String::from_utf8(line).unwrap()
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    fn ended(mut self) -> Ran {
+        let mut status = None;
+        until("the process to end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        let status = status.unwrap();
+        // What it left behind would keep the pipes open.
+        kill_process_group(self.pid(), Signal::KILL).ok();
+        let stdout = self.lines.iter().map(|line| String::from_utf8(line).unwrap() + "\n").collect();
+        let mut stderr = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        Ran { code: status.code(), signal: status.signal(), stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        kill_process_group(self.pid(), Signal::KILL).ok();
+        self.child.wait().ok();
+    }
+}

@@ -1,0 +1,90 @@
+//! Bad input, and what is said about it.
+
+use super::*;
+
+#[test]
+fn wrong_names() {
+    let bench = Bench::new();
+    bench.leasehold(["run", "", "--", "true"]).gives(64).says("is it a shell variable that is not set?");
+    bench.leasehold(["show", ""]).gives(64).says("the name is empty");
+    let long = "x".repeat(4097);
+    bench.leasehold(["run", &long, "--", "true"]).gives(64).says("4097 bytes");
+    bench.leasehold(["run", &long[1..], "--", "true"]).gives(0);
+    let odd = OsString::from_vec(b"a\xff".to_vec());
+    let args = [OsStr::new("run"), &odd, OsStr::new("--"), OsStr::new("true")];
+    bench.leasehold(args).gives(64).says("not UTF-8");
+}
+
+#[test]
+fn wrong_durations() {
+    let bench = Bench::new();
+    for (option, typed, words) in [
+        ("--lease", "30", "`30` has no unit"),
+        ("--lease", "0s", "longer than 0"),
+        ("--lease", "1ms", "out of range"),
+        ("--lease", "2d", "out of range"),
+        ("--lease", "", "empty"),
+        ("--wait", "-5s", "not a duration"),
+        ("--wait", "soon", "not a duration"),
+        ("--grace", "99999999999999999999h", "more than"),
+        ("--lock-delay", "5 minutes", "not a duration"),
+    ] {
+        bench.leasehold(["run", option, typed, "a", "--", "true"]).gives(64).says(words);
+    }
+}
+
+#[test]
+fn wrong_words() {
+    let bench = Bench::new();
+    bench.leasehold(["run", "a"]).gives(64).says("<CMD>");
+    bench.leasehold(["run", "a", "true"]).gives(64).says("put `--` before the command");
+    bench.leasehold(["run", "--wait", "1s", "--no-wait", "a", "--", "true"]).gives(64).says("cannot be used");
+    bench.leasehold(["run", "--shared", "--slots", "2", "a", "--", "true"]).gives(64).says("cannot be used");
+    bench.leasehold(["run", "--slots", "0", "a", "--", "true"]).gives(64).says("--slots");
+    bench.leasehold(["run", "--exit-if-busy", "256", "a", "--", "true"]).gives(64).says("256");
+    bench.leasehold(["lock", "a"]).gives(64).says("unrecognized subcommand");
+    bench.leasehold(["show", "--family", "cell", "a"]).gives(64).says("possible values");
+    bench.leasehold([""; 0]).gives(64);
+}
+
+#[test]
+fn engines_that_are_none_or_keep_nobody_out() {
+    let bench = Bench::new();
+    bench.leasehold(["ls", "--on", "carrier-pigeon://coop"]).gives(64).says("`carrier-pigeon:`");
+    bench.leasehold(["ls", "--on", "/tmp/locks"]).gives(64).says("say `file:/tmp/locks`");
+    bench
+        .leasehold(["run", "--on", "memory:", "a", "--", "true"])
+        .gives(64)
+        .says("would keep nobody else out");
+}
+
+#[test]
+fn a_directory_that_can_not_be_written() {
+    let bench = Bench::new();
+    let closed = bench.path("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+    // Permissions do not stop root; the kernel's own file system does.
+    let dir = if rustix::process::geteuid().is_root() { Path::new("/sys/kernel") } else { &closed };
+    let url = format!("file:{}", dir.join("leasehold").display());
+    bench.leasehold(["run", "--on", &url, "a", "--", "true"]).gives(69).says("can not create");
+}
+
+#[test]
+fn a_directory_that_is_not_ours() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("store")).unwrap();
+    fs::write(bench.path("store/letters"), "dear").unwrap();
+    bench.leasehold(["run", "a", "--", "true"]).gives(69).says("is not a store of leasehold");
+    assert_eq!(fs::read_dir(bench.path("store")).unwrap().count(), 1, "something was left in it");
+}
+
+#[test]
+fn a_store_of_a_newer_format() {
+    let bench = Bench::new();
+    bench.leasehold(["run", "a", "--", "true"]).gives(0);
+    let format = bench.path("store/format");
+    let newer = fs::read_to_string(&format).unwrap().replace("format 1", "format 9");
+    fs::write(&format, newer).unwrap();
+    bench.leasehold(["run", "a", "--", "true"]).gives(69).says("has format 9");
+}
