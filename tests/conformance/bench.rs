@@ -31,7 +31,11 @@ pub(crate) trait Bench: Send + Sync {
 
 /// The engines of this build.
 pub(crate) fn engines() -> Vec<Arc<dyn Bench>> {
-    vec![Arc::new(Memory), Arc::new(File)]
+    let mut engines: Vec<Arc<dyn Bench>> = vec![Arc::new(Memory)];
+    if cfg!(feature = "file") {
+        engines.push(Arc::new(File));
+    }
+    engines
 }
 
 /// A store of an engine, and how to hurt it.

@@ -206,6 +206,11 @@ async fn names_that_are_too_long_are_refused(mut ground: Ground) {
     let error = client.mutex(&format!("{longest}n")).expect_err("too long");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     assert!(matches!(client.namespace("p").semaphore(&longest, 2), Err(Error::Invalid { .. })));
+    if cfg!(not(feature = "file")) {
+        let error = leasehold::connect("file:/tmp/nowhere").await.expect_err("not in this build");
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains("cargo feature `file`"), "{error}");
+    }
     for url in ["", "nothing", "redis://localhost", "file", "carrier-pigeon:x"] {
         let error = leasehold::connect(url).await.expect_err("no such engine");
         assert!(matches!(error, Error::Invalid { .. }), "{error}");

@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         }
     }
     let ignored = may_ignore(store::missing().as_deref());
-    for (case, run) in store::cases() {
+    for (case, run) in store::cases().into_iter().filter(|_| cfg!(feature = "file")) {
         let trial = Trial::test(format!("file::store::{case}"), move || run_case(&bench::File, run));
         trials.push(trial.with_ignored_flag(ignored));
     }

@@ -198,8 +198,8 @@ fn set_mode(path: &Path, mode: u32) -> Result<()> {
         .map_err(|error| io_failed("set the permissions of", path, error))
 }
 
-/// Shared memory and file locks do not work across machines, and on many network file systems not on one either.
-fn refuse_network(root: &Path) -> Result<()> {
+/// The kind of a network file system, by the number that the kernel gives it.
+fn network_kind(magic: u32) -> Option<&'static str> {
     const NETWORK: [(u32, &str); 14] = [
         (0x6969, "NFS"),
         (0x517b, "SMB"),
@@ -216,10 +216,15 @@ fn refuse_network(root: &Path) -> Result<()> {
         (0x7375_7245, "Coda"),
         (0x564c, "NCP"),
     ];
+    NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, kind)| *kind)
+}
+
+/// Shared memory and file locks do not work across machines, and on many network file systems not on one either.
+fn refuse_network(root: &Path) -> Result<()> {
     let found = rustix::fs::statfs(root).map_err(|error| io_failed("look at", root, error.into()))?;
     #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a magic number of 32 bits")]
     let magic = found.f_type as u32;
-    if let Some((_, kind)) = NETWORK.iter().find(|(number, _)| *number == magic) {
+    if let Some(kind) = network_kind(magic) {
         return Err(Error::Unsupported {
             engine: "file",
             what: format!(
@@ -451,4 +456,32 @@ fn remove_other_boots(root: &Path, boot: &Path) {
 /// True if the file that was opened is no longer in the directory: somebody removed the store.
 pub(super) fn removed(file: &File) -> bool {
     file.metadata().is_ok_and(|found| found.nlink() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_file_systems_are_told_from_local_ones() {
+        for (magic, kind) in
+            [(0x6969, "NFS"), (0xfe53_4d42, "SMB2"), (0x6573_5546, "FUSE"), (0x0102_1997, "9P")]
+        {
+            assert_eq!(network_kind(magic), Some(kind));
+        }
+        // ext4, tmpfs, overlay, btrfs, xfs.
+        for magic in [0xef53, 0x0102_1994, 0x794c_7630, 0x9123_683e, 0x5846_5342] {
+            assert_eq!(network_kind(magic), None);
+        }
+    }
+
+    #[test]
+    fn a_place_is_read_from_a_url() {
+        let place = |rest: &str| Place::parse(rest).expect("a place");
+        assert_eq!(place("/a/b"), Place { dir: "/a/b".into(), share: Share::Private });
+        assert_eq!(place("///a/b"), Place { dir: "/a/b".into(), share: Share::Private });
+        assert_eq!(place("rel?share=group"), Place { dir: "rel".into(), share: Share::Group });
+        assert!(place("").dir.is_absolute(), "the default does not depend on where one stands");
+        assert!(Place::parse("/a?size=9").is_err());
+    }
 }
