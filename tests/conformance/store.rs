@@ -28,6 +28,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
             a_moved_store_is_noticed,
             a_store_is_private_unless_shared,
             a_path_of_any_length_works,
+            the_stores_own_lock_is_kept,
             a_kill_at_any_system_call_leaves_the_store_whole,
             a_client_in_another_time_is_refused,
             an_unknown_option_is_refused,
@@ -291,6 +292,31 @@ async fn a_path_of_any_length_works(ground: Ground) {
     }
 }
 
+/// The store tells its first user from later ones by a lock that a process loses when it closes any descriptor of the
+/// file. Whoever loses it lets the next process wind the store back.
+async fn the_stores_own_lock_is_kept(mut ground: Ground) {
+    use std::os::unix::fs::MetadataExt as _;
+    let client = ground.client().await;
+    let inode = fs::metadata(boot_dir(&dir(&ground)).join("lock.mdb")).expect("a lock file").ino();
+    let kept = || {
+        let locks = fs::read_to_string("/proc/locks").expect("the kernel's list");
+        let pid = std::process::id().to_string();
+        locks.lines().any(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            fields.contains(&"POSIX")
+                && fields.contains(&pid.as_str())
+                && line.contains(&format!(":{inode} "))
+        })
+    };
+    assert!(kept(), "lost by the process that made the store");
+    let second = ground.client().await;
+    second.mutex("x").expect("a name").lock().await.expect("free").release().await.expect("held");
+    client.list(Family::Lock, None, 10).await.expect("a list");
+    second.close().await.expect("closed");
+    drop(second);
+    assert!(kept(), "lost on the way");
+}
+
 /// Kills a child at the n-th system call of a kind, for every n that it makes while it takes and gives back a name.
 async fn a_kill_at_any_system_call_leaves_the_store_whole(mut ground: Ground) {
     let client = ground.client().await;
@@ -314,11 +340,10 @@ async fn a_kill_at_any_system_call_leaves_the_store_whole(mut ground: Ground) {
             let output = tokio::time::timeout(ms(20_000), process.wait_with_output()).await;
             let output = output.expect("it ends").expect("it ran");
             // Whatever was under way, everything works and nothing is held.
+            let what = format!("the name after a kill at {call} {nth}");
             for name in ["x", "y"] {
-                let guard = soon("the name", client.mutex(name).expect("a name").lock())
-                    .await
-                    .expect("the store is whole");
-                guard.release().await.expect("held");
+                let guard = soon(&what, client.mutex(name).expect("a name").lock()).await;
+                guard.expect("the store is whole").release().await.expect("held");
             }
             if output.status.success() {
                 break;

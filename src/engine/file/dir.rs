@@ -35,6 +35,11 @@ const FLOOR_SPAN: Duration = Duration::from_secs(600);
 /// When less than this is left of it, it is written anew.
 const FLOOR_MARGIN: Duration = Duration::from_secs(120);
 
+/// The store's lock file as it is before the store is first opened. It is mapped for writing, and a hole in it would kill
+/// the process when the disk is full; so it is filled here, and nobody but the store opens it from then on. Its size
+/// says how many processes can read at the same time: about a thousand.
+static LOCK_FILE: [u8; 65_664] = [0; 65_664];
+
 /// Who may use a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
@@ -425,9 +430,10 @@ fn make_boot(root: &Path, boot: &Path, share: Share) -> Result<u64> {
             fs::create_dir(&dir)?;
             fs::set_permissions(&dir, fs::Permissions::from_mode(share.dir_mode()))?;
         }
-        for (name, text) in [("base", format!("{base}\n")), ("gate", String::new())] {
+        let base = format!("{base}\n");
+        for (name, bytes) in [("base", base.as_bytes()), ("gate", &[]), ("lock.mdb", &LOCK_FILE)] {
             let path = new.join(name);
-            fs::write(&path, text)?;
+            fs::write(&path, bytes)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(share.file_mode()))?;
         }
         Ok(())

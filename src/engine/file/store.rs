@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RwTxn, WithoutTls};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::dir::{self, Dir, Place};
@@ -26,8 +26,6 @@ use crate::error::{Error, Result};
 
 /// The most that a store can grow to. Address space, not disk: the file is as large as what is in it.
 const LARGEST: usize = if cfg!(target_pointer_width = "64") { 4 << 30 } else { 256 << 20 };
-/// How many processes can read at the same time.
-const READERS: u32 = 1024;
 /// How often it is checked, in microseconds, that the store was not removed.
 const CHECK_EVERY: u64 = 10_000;
 /// How long the gate may be shut. A write takes microseconds.
@@ -297,7 +295,7 @@ fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table), OpenErro
         error => OpenError::Failed(failed(error)),
     };
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size(LARGEST).max_readers(READERS);
+    options.map_size(LARGEST);
     // SAFETY: the flags and the mapping are sound as long as nobody else truncates the file or writes to it past the
     // store's own locking. The directory is ours alone: it is private or of one group, it was checked to be on a local
     // disk and to carry our mark, and its files were made in this boot of the machine, so they were never cut by a
@@ -346,8 +344,9 @@ fn descriptors_of(file: &Path, gate: &File) -> Vec<RawFd> {
     all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_it).collect()
 }
 
-/// Sets the permissions of the store's files, and fills the one that is mapped for writing: a hole in it would kill the
-/// process when the disk is full.
+/// Sets the permissions of the store's files, by their names: the store keeps a lock of its own on `lock.mdb`, of the
+/// kind that a process loses when it closes *any* descriptor of the file. Without it the next process to open the
+/// store would take itself for the first and wind it back.
 fn finish_files(dir: &Dir) -> Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let wanted = dir.share.file_mode();
@@ -357,14 +356,6 @@ fn finish_files(dir: &Dir) -> Result<()> {
         if found.mode() & 0o777 != wanted {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(wanted))
                 .map_err(|error| io_failed("set the permissions of", &path, error))?;
-        }
-        if name == "lock.mdb" && found.blocks() * 512 < found.len() {
-            let file = OpenOptions::new().write(true).open(&path);
-            let file = file.map_err(|error| io_failed("open", &path, error))?;
-            match fallocate(&file, FallocateFlags::empty(), 0, found.len()) {
-                Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
-                Err(error) => return Err(io_failed("write to", &path, error.into())),
-            }
         }
     }
     Ok(())
