@@ -15,6 +15,8 @@ const DEFAULT_URL: &str = "file:";
 pub(crate) fn block_on(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        // One command and a few signals: room for the thousand events that are usual would only have to be made.
+        .max_io_events_per_tick(16)
         .build()
         .map_err(|error| Failure::new(UNAVAILABLE, format!("can not start: {error}")))?;
     let ended = runtime.block_on(work);

@@ -128,12 +128,20 @@ impl Dir {
     pub(super) fn prepare(place: &Place) -> Result<Dir> {
         let root = make_root(place)?;
         refuse_network(&root)?;
-        refuse_foreign_time()?;
         let share = read_format(&root, place.share)?;
         let boot = root.join(format!("boot-{}", boot_id()?));
         let base = match read_at_once(&boot.join("base")) {
-            Ok(base) => parse_number(&base, &boot.join("base"))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => make_boot(&root, &boot, share)?,
+            Ok(base) => {
+                let base = parse_number(&base, &boot.join("base"))?;
+                if !agrees_with_the_wall_clock(base) {
+                    refuse_foreign_time()?;
+                }
+                base
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                refuse_foreign_time()?;
+                make_boot(&root, &boot, share)?
+            }
             Err(error) => return Err(io_failed("read", &boot.join("base"), error)),
         };
         Ok(Dir { root, boot, share, base })
@@ -249,6 +257,20 @@ fn refuse_network(root: &Path) -> Result<()> {
         });
     }
     Ok(())
+}
+
+/// True if the time since boot is surely the one that the store was made with.
+///
+/// The wall clock runs beside it at the same speed. If it still does, nothing was shifted, and that is seen without a
+/// look into /proc, which a command that starts would feel. If not, the wall clock may have been set, or the time since
+/// boot is another one here: then it is worth the look.
+fn agrees_with_the_wall_clock(base: u64) -> bool {
+    const CLOSE: u64 = 100;
+    (base + SystemClock.now().as_micros()).abs_diff(wall_clock()) < CLOSE
+}
+
+fn wall_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros)
 }
 
 /// Leases are counted on the time since boot, which must be the same for all.
@@ -418,9 +440,8 @@ fn write_floor(root: &Path, share: Share, floor: u64) -> Result<()> {
 /// Makes the part of the store for this boot, and throws those of other boots away.
 fn make_boot(root: &Path, boot: &Path, share: Share) -> Result<u64> {
     let since_boot = SystemClock.now().as_micros();
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, micros);
     // Above every token of earlier boots, even if the wall clock was set back since.
-    let now = wall.max(read_floor(root)? + 1).max(since_boot);
+    let now = wall_clock().max(read_floor(root)? + 1).max(since_boot);
     let base = now - since_boot;
     write_floor(root, share, now + micros(FLOOR_SPAN))?;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RwTxn, WithoutTls};
 use rustix::fs::{FlockOperation, flock};
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 use super::dir::{self, Dir, Place};
 use super::failure::{failed, io_failed};
@@ -308,7 +308,12 @@ fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table), OpenErro
         let env = options.open(&dir.boot).map_err(fail)?;
         // The store leaves its file open for the programs that this process starts, who may run as another user.
         for number in descriptors_of(&dir.boot.join("data.mdb"), gate) {
-            fcntl_setfd(BorrowedFd::borrow_raw(number), FdFlags::CLOEXEC).ok();
+            let descriptor = BorrowedFd::borrow_raw(number);
+            if fcntl_getfd(descriptor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
+                fcntl_setfd(descriptor, FdFlags::CLOEXEC).ok();
+                // It opens it a second time, but with care.
+                break;
+            }
         }
         env
     };
@@ -324,24 +329,17 @@ fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table), OpenErro
     Ok((env, table))
 }
 
-/// The descriptors of a file that was opened just after the gate.
-fn descriptors_of(file: &Path, gate: &File) -> Vec<RawFd> {
+/// The descriptors of a file that was opened just after the gate, the likely ones first.
+fn descriptors_of(file: &Path, gate: &File) -> impl Iterator<Item = RawFd> {
     /// Numbers are given out from below, so they are near or lower; the whole list would take longer to walk.
     const NEAR: RawFd = 16;
-    /// The store opens its file once for rows and once for its head.
-    const STORE_OPENS: usize = 2;
-    let is_it = |number: &RawFd| {
+    // After the gate comes the store's lock, and then the file, if no other thread opens anything.
+    let first = gate.as_raw_fd() + 2;
+    let all = std::iter::once_with(|| std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten());
+    let all = all.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    (first..first + NEAR).chain(0..first).chain(all).filter(move |number| {
         std::fs::read_link(format!("/proc/self/fd/{number}")).is_ok_and(|target| target == file)
-    };
-    let first = gate.as_raw_fd() + 1;
-    for near in [first..first + NEAR, 0..first + NEAR] {
-        let found: Vec<RawFd> = near.filter(is_it).take(STORE_OPENS).collect();
-        if found.len() == STORE_OPENS {
-            return found;
-        }
-    }
-    let all = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_it).collect()
+    })
 }
 
 /// Sets the permissions of the store's files, by their names: the store keeps a lock of its own on `lock.mdb`, of the
