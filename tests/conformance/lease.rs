@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use leasehold::{Clock, Error, Event, Loss, Moment, Options, Standing, SystemClock};
+use leasehold::{Clock, Error, Event, Loss, Moment, Options, Standing, TokioClock};
 
 use crate::bench::{Ground, ms, not_within, soon, until};
 use crate::wire::Fault;
@@ -25,6 +25,7 @@ pub(crate) fn group() -> Group {
             one_of_many_leases_is_lost_alone,
             many_leases_are_renewed_in_few_calls,
             a_clock_that_jumps_forward_ends_the_lease,
+            a_renewal_that_is_answered_after_the_deadline_is_too_late,
             a_starved_runtime_reports_the_loss_first,
         ]
     )
@@ -182,11 +183,17 @@ async fn many_leases_are_renewed_in_few_calls(mut ground: Ground) {
 
 /// A clock that can be pushed forward, as a suspended machine's is.
 #[derive(Clone, Debug, Default)]
-struct Suspended(Arc<AtomicU64>);
+struct Suspended(TokioClock, Arc<AtomicU64>);
+
+impl Suspended {
+    fn push(&self, time: std::time::Duration) {
+        self.1.store(time.as_micros().try_into().expect("not for ever"), Ordering::Release);
+    }
+}
 
 impl Clock for Suspended {
     fn now(&self) -> Moment {
-        SystemClock.now() + std::time::Duration::from_micros(self.0.load(Ordering::Acquire))
+        self.0.now() + std::time::Duration::from_micros(self.1.load(Ordering::Acquire))
     }
 }
 
@@ -197,9 +204,21 @@ async fn a_clock_that_jumps_forward_ends_the_lease(ground: Ground) {
     let guard = client.mutex("x").expect("a name").lock().await.expect("free");
     assert_eq!(guard.standing(), Standing::Held);
     // An hour of sleep, in which no timer ran.
-    clock.0.store(3_600_000_000, Ordering::Release);
+    clock.push(ms(3_600_000));
     assert_eq!(guard.standing(), Standing::Lost);
     soon("the loss", guard.lost()).await;
+}
+
+async fn a_renewal_that_is_answered_after_the_deadline_is_too_late(mut ground: Ground) {
+    let clock = Suspended::default();
+    let (client, wire) = ground.client_on_wire(Options::new().clock(clock.clone())).await;
+    let guard = client.mutex("x").expect("a name").lease(ms(3000)).lock().await.expect("free");
+    // The machine sleeps from the request to the answer, past the end of the lease: somebody else may have held the name.
+    wire.set(Fault::Delay(ms(200)));
+    until("a renewal", async || wire.renews.load(Ordering::Acquire) > 0).await;
+    clock.push(ms(2200));
+    tokio::time::sleep(ms(400)).await;
+    assert_eq!(guard.standing(), Standing::Lost);
 }
 
 async fn a_starved_runtime_reports_the_loss_first(ground: Ground) {

@@ -134,3 +134,23 @@ fn it_starts_with_no_signal_blocked() {
     let ran = bench.leasehold(["run", "a", "--", "grep", "SigBlk", "/proc/self/status"]).gives(0);
     assert_eq!(ran.stdout.trim_start_matches("SigBlk:").trim(), "0000000000000000");
 }
+
+#[test]
+fn a_key_at_the_terminal_reaches_it_once() {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let bench = Bench::new();
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let side = fs::File::options().read(true).write(true).open(OsStr::new(name.to_str().unwrap())).unwrap();
+
+    let count = "n=0; trap 'n=$((n+1))' INT; echo running; for i in 1 2 3 4 5 6; do sleep 0.1; done; exit $n";
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_leasehold"), "run", "a", "--", "sh", "-c", count]);
+    command.env("LEASEHOLD_ON", bench.url()).stdin(side).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = Running::new(command);
+    assert_eq!(running.line(), "running");
+    rustix::io::write(&terminal, b"\x03").unwrap();
+    running.ended().gives(1);
+}

@@ -71,6 +71,24 @@ fn a_directory_that_can_not_be_written() {
 }
 
 #[test]
+fn a_store_that_is_private_to_another() {
+    // Only root can become somebody else.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const NOBODY: u32 = 65_534;
+    let bench = Bench::new();
+    bench.leasehold(["run", "a", "--", "true"]).gives(0);
+    // The store is in their way, not the road to it.
+    fs::set_permissions(bench.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_leasehold"), bench.path("leasehold")).unwrap();
+    let mut command = Command::new(bench.path("leasehold"));
+    command.args(["run", "a", "--", "true"]).env("LEASEHOLD_ON", bench.url()).uid(NOBODY).gid(NOBODY);
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::new(command).ended().gives(69).says("Permission denied");
+}
+
+#[test]
 fn a_directory_that_is_not_ours() {
     let bench = Bench::new();
     fs::create_dir(bench.path("store")).unwrap();
