@@ -102,6 +102,8 @@ pub struct Ask {
     /// How long the asker waits for the answer. An engine that can not see that its caller has gone must not grant
     /// later than this, in its own time.
     pub answer_within: Duration,
+    /// How many times this owner has asked, this time included. An engine that tells of a grant says which asking it answers.
+    pub round: u32,
     /// Who asks, for humans.
     pub holder: Arc<Holder>,
     /// What the claim carries, for elections.

@@ -431,7 +431,10 @@ impl Inner {
             Ok(answer) => answer,
             Err(_) => Err(Error::Unavailable {
                 engine: self.engine.guarantees().engine,
-                what: format!("no answer within {limit:?}"),
+                what: match self.engine.trouble() {
+                    Some(trouble) => format!("no answer within {limit:?}; {trouble}"),
+                    None => format!("no answer within {limit:?}"),
+                },
                 source: None,
             }),
         }
@@ -454,7 +457,12 @@ impl Inner {
     fn hear(self: Arc<Inner>, hint: Hint) {
         match hint {
             Hint::Wake(owner) => self.wakes.wake(owner),
+            Hint::Granted { owner, grant, round } => self.wakes.grant(owner, grant, round),
             Hint::WakeAll => self.wakes.wake_all(),
+            Hint::Verify => {
+                self.keeper.all().iter().for_each(|lease| lease.renew_soon());
+                self.keeper.look_now();
+            }
             Hint::Broken(owner) => {
                 // A hint is not proof: the keeper asks the engine.
                 if let Some(lease) = self.keeper.find(owner) {

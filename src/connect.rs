@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 /// | `memory:LABEL` | claims shared by the clients of this process that give the same label |
 /// | `file:DIR` | claims shared by the processes of this machine that give the same directory |
 /// | `file:` | the same, in the user's default directory |
+/// | `redis://HOST:PORT/DB` | claims in a Redis server |
 ///
 /// # Errors
 ///
@@ -57,8 +58,9 @@ pub async fn open(url: &str, options: &Options) -> Result<Box<dyn Engine>> {
     match scheme {
         "memory" => Ok(Box::new(Memory::open(rest, Arc::clone(&options.clock)))),
         "file" => open_file(rest).await,
+        "redis" | "redis+unix" => open_redis(url).await,
         other => Err(Error::invalid(format!(
-            "there is no engine `{other}:` in this version; there are `memory:` and `file:`"
+            "there is no engine `{other}:` in this version; there are `memory:`, `file:` and `redis:`"
         ))),
     }
 }
@@ -78,5 +80,18 @@ async fn open_file(_: &str) -> Result<Box<dyn Engine>> {
     Err(Error::Unsupported {
         engine: "file",
         what: "not in this build; enable the cargo feature `file` of the crate `leasehold`".into(),
+    })
+}
+
+#[cfg(feature = "redis")]
+async fn open_redis(url: &str) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(crate::engine::redis::Redis::open(url).await?))
+}
+
+#[cfg(not(feature = "redis"))]
+async fn open_redis(_: &str) -> Result<Box<dyn Engine>> {
+    Err(Error::Unsupported {
+        engine: "redis",
+        what: "not in this build; enable the cargo feature `redis` of the crate `leasehold`".into(),
     })
 }

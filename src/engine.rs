@@ -34,6 +34,8 @@ use crate::name::{Family, Name};
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 pub use crate::connect::open;
 
@@ -92,6 +94,11 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     /// Lets go of what the engine holds outside this process: connections, its seat.
     fn close(&self) -> Reply<'_, ()>;
+
+    /// Why the engine can not be reached at the moment, if it knows: said where a call was not answered in time.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A claim to renew.
@@ -246,8 +253,20 @@ pub struct Hints(Arc<dyn Fn(Hint) + Send + Sync>);
 pub enum Hint {
     /// It may be this owner's turn.
     Wake(OwnerId),
+    /// It is this owner's turn, and this is its grant. It is good for as long as [`crate::claim::CONFIRM`] after the owner
+    /// last asked, provided that it has not asked again since.
+    Granted {
+        /// Whose turn it is.
+        owner: OwnerId,
+        /// What it was granted.
+        grant: crate::claim::Grant,
+        /// Which time of asking was answered.
+        round: u32,
+    },
     /// Something happened that may concern anybody who waits: all ask again.
     WakeAll,
+    /// Something happened that may have cost claims: all holders make sure.
+    Verify,
     /// This owner's claim may be gone.
     Broken(OwnerId),
     /// This election or cell has changed.

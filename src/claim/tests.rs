@@ -33,6 +33,7 @@ fn mutex(number: u8) -> Ask {
         answer_within: Duration::from_secs(5),
         holder: Arc::default(),
         value: Arc::default(),
+        round: 1,
         logged: false,
     }
 }

@@ -1,12 +1,12 @@
 //! Asking an engine for a claim, and waiting for it.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::claim::{Answer, Ask, Holder, OwnerId, Pause};
+use crate::claim::{Answer, Ask, CONFIRM, Grant, Holder, OwnerId, Pause};
 use crate::client::Inner;
 use crate::client::clock::{Moment, sleep_until};
 use crate::client::hold::{Hold, Lease, Pending, margin};
@@ -122,23 +122,47 @@ impl Inner {
             capacity: terms.capacity,
             lease: terms.lease,
             lock_delay: terms.lock_delay,
-            tokens: if turn_kept { self.options.hand_over_tokens } else { 1 },
+            tokens: if turn_kept && want.line.crowded() { self.options.hand_over_tokens } else { 1 },
             wait: patience != Patience::None,
             answer_within: self.options.call_limit,
+            round: 0,
             holder: Arc::clone(&want.holder),
             value: Arc::clone(&want.value),
             logged: want.logged,
         };
         let mut pending = self.pending(want, ask.owner);
-        let mut waiting = None;
+        let mut waiting: Option<Registered> = None;
         loop {
             self.check_open()?;
             let asked_at = self.clock.now();
-            match self.call(self.engine.acquire(&want.name, &ask)).await? {
+            ask.round += 1;
+            let mut answer = self.call(self.engine.acquire(&want.name, &ask)).await?;
+            let mut believed = terms.lease;
+            if let Answer::Queued(pause) = answer {
+                if patience.over(self.clock.now()) {
+                    return Ok(None);
+                }
+                let waiting = waiting.get_or_insert_with(|| {
+                    self.events.waiting(&want.name);
+                    self.wakes.register(ask.owner)
+                });
+                let told = self.rest(waiting, pause, patience, started).await;
+                // Granted after this asking, so no earlier than it was sent. Who never confirms is taken for dead soon; the
+                // keeper confirms. A lock delay is for those who have: they ask.
+                let told = told.filter(|told| told.round == ask.round && terms.lock_delay.is_zero());
+                let Some(Told { grant, .. }) = told else { continue };
+                believed = terms.lease.min(CONFIRM);
+                if self.clock.now() >= asked_at + believed - margin(terms.lease) {
+                    continue;
+                }
+                answer = Answer::Granted(grant);
+            }
+            match answer {
                 Answer::Granted(grant) => {
                     // An answer that comes after the deadline is a no, whatever it says.
-                    if self.clock.now() >= asked_at + terms.lease - margin(terms.lease) {
+                    if self.clock.now() >= asked_at + believed - margin(terms.lease) {
                         ask.owner = self.next_owner();
+                        ask.round = 0;
                         pending = self.pending(want, ask.owner);
                         waiting = None;
                         if patience == Patience::None || patience.over(self.clock.now()) {
@@ -149,6 +173,9 @@ impl Inner {
                     let (client, name) = (Arc::clone(self), want.name.clone());
                     let turn = turn.filter(|_| turn_kept);
                     let lease = Lease::new(client, name, ask.owner, terms, grant, asked_at, turn);
+                    if believed < terms.lease {
+                        lease.believe(asked_at, believed);
+                    }
                     let lease = Arc::new(lease);
                     pending.disarm();
                     self.keeper.keep(&lease);
@@ -162,16 +189,7 @@ impl Inner {
                     pending.disarm();
                     return Ok(None);
                 }
-                Answer::Queued(pause) => {
-                    if patience.over(self.clock.now()) {
-                        return Ok(None);
-                    }
-                    let waiting = waiting.get_or_insert_with(|| {
-                        self.events.waiting(&want.name);
-                        self.wakes.register(ask.owner)
-                    });
-                    self.rest(waiting, pause, patience, started).await;
-                }
+                Answer::Queued(_) => {}
             }
         }
     }
@@ -180,8 +198,14 @@ impl Inner {
         Pending { client: Arc::clone(self), name: want.name.clone(), owner, armed: true }
     }
 
-    /// Waits for a word from the engine, or until it is time to ask again.
-    pub(crate) async fn rest(&self, waiting: &Registered, pause: Pause, patience: Patience, salt: Moment) {
+    /// Waits for a word from the engine, or until it is time to ask again. What it was told, if it was told of a grant.
+    pub(crate) async fn rest(
+        &self,
+        waiting: &Registered,
+        pause: Pause,
+        patience: Patience,
+        salt: Moment,
+    ) -> Option<Told> {
         let jitter = Duration::from_micros((salt.as_micros() ^ waiting.owner.0 as u64) % 500_000);
         let by_time = pause.at_most.saturating_add(Duration::from_millis(1));
         let again = self.clock.now() + by_time.min(POLL + jitter);
@@ -189,7 +213,16 @@ impl Inner {
             () = waiting.notify.notified() => {}
             () = sleep_until(&*self.clock, again.min(patience.end())) => {}
         }
+        waiting.wakes.table().told.remove(&waiting.owner)
     }
+}
+
+/// A grant that a waiter was told of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    grant: Grant,
+    /// The asking that it answers.
+    round: u32,
 }
 
 /// The waiters of a client, by owner, for the engine's hints.
@@ -201,6 +234,8 @@ struct WakeTable {
     waiting: HashMap<OwnerId, Arc<Notify>>,
     /// Hints that came before the waiter had been told that it is in the queue.
     early: HashSet<OwnerId>,
+    /// Grants that were told of and not yet heard.
+    told: HashMap<OwnerId, Told>,
 }
 
 /// A waiter that can be woken. Dropped, it is forgotten.
@@ -212,9 +247,13 @@ pub(crate) struct Registered {
 }
 
 impl Wakes {
+    fn table(&self) -> MutexGuard<'_, WakeTable> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn register(self: &Arc<Wakes>, owner: OwnerId) -> Registered {
         let notify = Arc::new(Notify::new());
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table();
         table.waiting.insert(owner, Arc::clone(&notify));
         if table.early.remove(&owner) {
             notify.notify_one();
@@ -226,27 +265,35 @@ impl Wakes {
     pub(crate) fn wake(&self, owner: OwnerId) {
         // Hints for waiters that gave up pile up here; losing a hint only costs time.
         const MOST_EARLY: usize = 1024;
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table();
         if let Some(notify) = table.waiting.get(&owner) {
             notify.notify_one();
             return;
         }
         if table.early.len() >= MOST_EARLY {
             table.early.clear();
+            let WakeTable { waiting, told, .. } = &mut *table;
+            told.retain(|owner, _| waiting.contains_key(owner));
         }
         table.early.insert(owner);
     }
 
+    /// Wakes an owner and says what it was granted.
+    pub(crate) fn grant(&self, owner: OwnerId, grant: Grant, round: u32) {
+        self.table().told.insert(owner, Told { grant, round });
+        self.wake(owner);
+    }
+
     /// Everybody asks again: hints may have been lost.
     pub(crate) fn wake_all(&self) {
-        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        table.waiting.values().for_each(|notify| notify.notify_one());
+        self.table().waiting.values().for_each(|notify| notify.notify_one());
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let mut table = self.wakes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.wakes.table();
         table.waiting.remove(&self.owner);
+        table.told.remove(&self.owner);
     }
 }

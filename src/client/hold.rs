@@ -111,6 +111,17 @@ impl Lease {
         self.renew_at.store((asked_at + lease / 3).as_micros(), Ordering::Release);
     }
 
+    /// A grant that the engine has not heard to be known: good for less than a lease, and to be confirmed soon. A name that
+    /// is given back before needs no confirmation.
+    pub(crate) fn believe(&self, asked_at: Moment, believed: Duration) {
+        const CONFIRM_AFTER: Duration = Duration::from_millis(100);
+        let deadline = asked_at + believed - margin(self.terms.lease);
+        let now = self.client.clock.now();
+        self.deadline.store(deadline.as_micros(), Ordering::Release);
+        let soon = now + CONFIRM_AFTER.min(deadline.since(now) / 3);
+        self.renew_at.store(soon.as_micros(), Ordering::Release);
+    }
+
     pub(crate) fn deadline(&self) -> Moment {
         Moment::from_micros(self.deadline.load(Ordering::Acquire))
     }

@@ -30,6 +30,8 @@ struct State {
     /// Somebody asks the engine, or holds alone.
     busy: bool,
     places: VecDeque<Place>,
+    /// Somebody has stood in line since it was last empty.
+    crowded: bool,
     /// At this length the places of callers that gave up are thrown out.
     swept_at: usize,
 }
@@ -82,7 +84,13 @@ impl Line {
         }
         let (pass, place) = oneshot::channel();
         state.places.push_back(Place { terms, pass });
+        state.crowded = true;
         Entered::InLine(place)
+    }
+
+    /// Others of this process want the name too, so that it is worth reserving tokens for them.
+    pub(crate) fn crowded(&self) -> bool {
+        self.lock().crowded
     }
 
     /// Somebody stands first in line who can take over what `terms` hold.
@@ -135,6 +143,7 @@ impl Drop for Turn {
             let mut state = line.lock();
             let Some(next) = state.places.pop_front() else {
                 state.busy = false;
+                state.crowded = false;
                 turn.line = None;
                 return;
             };

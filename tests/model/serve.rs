@@ -33,6 +33,7 @@ pub(crate) fn ask(owner: u8, weight: u32, capacity: u32, wait: bool, setup: &Set
         answer_within: Duration::from_secs(5),
         holder,
         value,
+        round: 1,
         logged: false,
     }
 }

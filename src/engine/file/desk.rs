@@ -263,6 +263,7 @@ mod tests {
                 answer_within: Duration::from_secs(5),
                 holder: Arc::default(),
                 value: Arc::default(),
+                round: 1,
                 logged: false,
             };
             let seat = if number % 10 == 0 { &keeps } else { &dead };

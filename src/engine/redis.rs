@@ -1,0 +1,466 @@
+//! Claims kept in a Redis server.
+//!
+//! A name that nobody else wants is taken with one transaction and given back with one script; everything else is done by
+//! scripts that restate the rules of [`crate::claim`], so a claim is granted whole or not at all. Time is read from the server,
+//! never from the caller. The holder of a lock is a plain string at the lock's own key, so that clients that know
+//! nothing of leasehold (`SET key value NX PX …`) exclude us and we exclude them. The keys are described in
+//! docs/redis.md.
+//!
+//! A server that loses its data, or a replica that is promoted before it has heard of the last grant, can give a name
+//! to two owners. Where that matters, use an engine that agrees before it answers, and always check the token.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use redis::{Pipeline, ScriptInvocation};
+use tokio::runtime::Handle;
+
+use self::keys::{Keys, NameKeys};
+use self::link::{Connected, Heard, Link};
+use self::place::Place;
+use self::scripts::SCRIPTS;
+use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Released, Seat, WHOLE};
+use crate::client::clock::{Clock as _, SystemClock};
+use crate::engine::{
+    AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
+    View, Watching, refusal,
+};
+use crate::error::{Error, Result};
+use crate::name::{Family, Name};
+
+mod failure;
+mod keys;
+mod link;
+mod notes;
+mod place;
+mod reply;
+mod scripts;
+
+/// What one server promises.
+pub(crate) const GUARANTEES: Guarantees = Guarantees {
+    engine: "redis",
+    reach: Reach::Network,
+    exclusion: "while the server keeps its data",
+    tokens: "over loss of data too, while the server's clock goes on",
+    wakes: "pub/sub, to the one whose turn it is",
+    after_death: AfterDeath::AfterLease,
+    fair: true,
+    counts: true,
+    upgrades: true,
+};
+
+/// Counters below this have not been started at the server's time.
+const STARTED: u64 = 1 << 40;
+
+/// One client's connection to a server.
+#[derive(Debug)]
+pub(crate) struct Redis {
+    link: Link,
+    keys: Keys,
+    seat: Seat,
+    ears: Arc<Ears>,
+    notes: Arc<notes::Notes>,
+}
+
+/// Where what is heard goes.
+#[derive(Debug, Default)]
+struct Ears {
+    hints: OnceLock<Hints>,
+    /// The elections and cells that are watched, by channel.
+    watched: Mutex<HashMap<String, Name>>,
+}
+
+impl Ears {
+    fn watched(&self) -> MutexGuard<'_, HashMap<String, Name>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, heard: Heard) {
+        let Some(hints) = self.hints.get() else { return };
+        match heard {
+            Heard::Reconnected => {
+                hints.give(Hint::Verify);
+                hints.give(Hint::WakeAll);
+                let watched: Vec<Name> = self.watched().values().cloned().collect();
+                watched.into_iter().for_each(|name| hints.give(Hint::Changed(name)));
+            }
+            Heard::Message(channel, text) => {
+                let watched = self.watched().get(&channel).cloned();
+                match watched {
+                    Some(name) => hints.give(Hint::Changed(name)),
+                    None => hints.give(reply::hint(&text)),
+                }
+            }
+        }
+    }
+}
+
+impl Redis {
+    /// Connects to the server at a URL.
+    pub(crate) async fn open(url: &str) -> Result<Redis> {
+        let runtime = Handle::try_current().map_err(|_| {
+            Error::invalid("`redis:` must be opened inside a tokio runtime with io and time enabled")
+        })?;
+        let Place { target, keys } = Place::parse(url)?;
+        let seat = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        let ears = Arc::new(Ears::default());
+        let weak = Arc::downgrade(&ears);
+        let hear = move |heard| {
+            if let Some(ears) = Weak::upgrade(&weak) {
+                ears.hear(heard);
+            }
+        };
+        let link = Link::open(target, BTreeSet::from([format!("leasehold:seat:{seat}")]), hear).await?;
+        let notes = Arc::new(notes::Notes::new(runtime));
+        Ok(Redis { link, keys, seat, ears, notes })
+    }
+
+    /// Runs a script on the keys of a name.
+    async fn run<T: redis::FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T> {
+        let mut connected = self.link.connected().await?;
+        let answer = invocation.invoke_async(&mut connected.connection).await;
+        self.link.answer(&connected, answer)
+    }
+
+    /// Takes a lock that nobody else wants: one transaction. `None` if it is not as simple as that.
+    async fn take(&self, name: &Name, keys: &NameKeys, ask: &Ask) -> Result<Option<Grant>> {
+        let mut connected = self.link.connected().await?;
+        let now = server_now(&connected);
+        let lease = u64::try_from(ask.lease.as_micros()).unwrap_or(u64::MAX).div_ceil(1000);
+        let mut transaction = Pipeline::with_capacity(2);
+        transaction.atomic();
+        transaction
+            .cmd("SET")
+            .arg(&keys.holder)
+            .arg(reply::holder_text(ask, self.seat, now))
+            .arg("NX")
+            .arg("PX")
+            .arg(lease);
+        transaction.cmd("INCR").arg(&keys.token);
+        let answer = transaction.query_async(&mut connected.connection).await;
+        let (set, counter): (Option<String>, u64) = self.link.answer(&connected, answer)?;
+        if set.is_none() {
+            return Ok(None);
+        }
+        let token = if counter >= STARTED { counter } else { self.mend(name, keys, ask.owner).await? };
+        if token == 0 {
+            return Ok(None);
+        }
+        self.notes.add(&self.link, keys, ask.owner, token);
+        Ok(Some(Grant { token, tokens: 1 }))
+    }
+
+    /// Starts the counter of a name at the server's time.
+    async fn mend(&self, name: &Name, keys: &NameKeys, owner: OwnerId) -> Result<u64> {
+        let mut mend = SCRIPTS.mend.prepare_invoke();
+        keys.all().iter().for_each(|key| {
+            mend.key(*key);
+        });
+        mend.arg(name.family().word()).arg(reply::owner_text(owner));
+        self.run(&mend).await
+    }
+
+    /// Asks by the rules, and joins the queue if that is wanted.
+    async fn ask(&self, name: &Name, keys: &NameKeys, ask: &Ask) -> Result<Answer> {
+        let mut late = false;
+        loop {
+            let connected = self.link.connected().await?;
+            let not_after = server_now(&connected).saturating_add(micros(ask.answer_within));
+            let invocation = self.ask_script(name, keys, ask, if late { 0 } else { not_after });
+            let answer: Vec<i64> = self.run(&invocation).await?;
+            match reply::answer(&answer)? {
+                Some(answer) => return Ok(answer),
+                // The server's clock is not what it was when we connected, or our own request came late; if it is still
+                // wanted, then without a limit.
+                None => late = true,
+            }
+        }
+    }
+
+    fn ask_script(
+        &self,
+        name: &Name,
+        keys: &NameKeys,
+        ask: &Ask,
+        not_after: u64,
+    ) -> ScriptInvocation<'static> {
+        let mut script = SCRIPTS.ask.prepare_invoke();
+        for key in keys.all() {
+            script.key(key);
+        }
+        script
+            .arg(name.family().word())
+            .arg(reply::owner_text(ask.owner))
+            .arg(ask.weight)
+            .arg(ask.capacity)
+            .arg(micros(ask.lease))
+            .arg(micros(ask.lock_delay))
+            .arg(ask.tokens.max(1))
+            .arg(u8::from(ask.wait))
+            .arg(ask.round)
+            .arg(self.seat)
+            .arg(ask.holder.pid)
+            .arg(reply::host_text(&ask.holder.host))
+            .arg(&ask.holder.label)
+            .arg(&*ask.value)
+            .arg(u8::from(ask.logged))
+            .arg(not_after)
+            .arg(self.notes.token(ask.owner).unwrap_or(0));
+        script
+    }
+
+    /// Asks, and asks again if the connection broke on the way: asking twice is harmless.
+    async fn acquire_whole(&self, name: &Name, ask: &Ask) -> Result<Answer> {
+        let keys = self.keys.of(name)?;
+        let simple = name.family() == Family::Lock
+            && ask.weight == WHOLE
+            && ask.capacity == WHOLE
+            && ask.tokens <= 1
+            && ask.lock_delay.is_zero()
+            && ask.round <= 1
+            && !ask.logged;
+        if simple {
+            match self.take(name, &keys, ask).await {
+                Ok(Some(grant)) => return Ok(Answer::Granted(grant)),
+                Ok(None) => {}
+                // Whether it was taken is not known; the rules find out.
+                Err(error) if error.is_retryable() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let epoch = self.link.connected().await?.epoch;
+        match self.ask(name, &keys, ask).await {
+            Err(error) if error.is_retryable() && self.link.connected().await?.epoch != epoch => {
+                self.ask(name, &keys, ask).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn release_whole(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
+        let keys = self.keys.of(name)?;
+        self.notes.forget(owner);
+        let mut script = SCRIPTS.release.prepare_invoke();
+        for key in keys.all() {
+            script.key(key);
+        }
+        script.arg(name.family().word()).arg(reply::owner_text(owner)).arg(used);
+        reply::released(self.run(&script).await?)
+    }
+
+    async fn look_at(&self, name: &Name, seen: u64, waiters: bool) -> Result<View> {
+        let keys = self.keys.of(name)?;
+        let mut script = SCRIPTS.look.prepare_invoke();
+        for key in keys.all() {
+            script.key(key);
+        }
+        // A number that a script can hold.
+        script.arg(name.family().word()).arg(seen.min(1 << 53)).arg(u8::from(waiters));
+        reply::view(self.run(&script).await?)
+    }
+
+    /// Every key that fits one of the patterns.
+    async fn scan(&self, patterns: &[String]) -> Result<BTreeSet<String>> {
+        const AT_ONCE: usize = 1000;
+        let mut found = BTreeSet::new();
+        for pattern in patterns {
+            let mut cursor = 0_u64;
+            loop {
+                let mut connected = self.link.connected().await?;
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(AT_ONCE);
+                let answer = scan.query_async(&mut connected.connection).await;
+                let (next, keys): (u64, Vec<Vec<u8>>) = self.link.answer(&connected, answer)?;
+                found.extend(keys.into_iter().filter_map(|key| String::from_utf8(key).ok()));
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    // What a script can hold.
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).min(1 << 52)
+}
+
+/// The server's time now, as far as we know.
+fn server_now(connected: &Connected) -> u64 {
+    u64::try_from(connected.ahead + i128::from(SystemClock.now().as_micros())).unwrap_or(0)
+}
+
+impl Engine for Redis {
+    fn guarantees(&self) -> Guarantees {
+        let mut guarantees = GUARANTEES;
+        if self.link.facts().is_some_and(|facts| facts.evicts) {
+            guarantees.exclusion = "until the server runs out of memory and throws it away";
+        }
+        guarantees
+    }
+
+    fn listen(&self, hints: Hints) {
+        // Called once.
+        self.ears.hints.set(hints).ok();
+    }
+
+    fn acquire<'a>(&'a self, name: &'a Name, ask: &'a Ask) -> Reply<'a, Answer> {
+        Box::pin(self.acquire_whole(name, ask))
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(async move {
+            let mut script = SCRIPTS.renew.prepare_invoke();
+            for renewal in renewals {
+                let keys = self.keys.of(&renewal.name)?;
+                script.key(keys.holder).key(keys.state).key(keys.ends);
+                script.arg(renewal.name.family().word());
+                script.arg(reply::owner_text(renewal.owner)).arg(micros(renewal.lease));
+            }
+            let verdicts: Vec<u8> = self.run(&script).await?;
+            let verdict = |verdict: u8| if verdict == 1 { Renewed::Yes } else { Renewed::Gone };
+            Ok(verdicts.into_iter().map(verdict).collect())
+        })
+    }
+
+    fn release<'a>(&'a self, name: &'a Name, owner: OwnerId, used: u64) -> Reply<'a, Released> {
+        Box::pin(self.release_whole(name, owner, used))
+    }
+
+    fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
+        Box::pin(async move {
+            let keys = self.keys.of(name)?;
+            let mut script = SCRIPTS.alter.prepare_invoke();
+            for key in keys.all() {
+                script.key(key);
+            }
+            script.arg(name.family().word()).arg(reply::owner_text(owner));
+            match alteration {
+                Alteration::Downgrade { weight, token } => script.arg("downgrade").arg(weight).arg(token),
+                Alteration::TryUpgrade => script.arg("try"),
+                Alteration::Upgrade => script.arg("upgrade"),
+                Alteration::Value(value) => script.arg("value").arg(&*value),
+            };
+            let answer: Vec<i64> = self.run(&script).await?;
+            reply::answer(&answer)?.ok_or_else(|| reply::strange("an answer that was not asked for"))
+        })
+    }
+
+    fn resize<'a>(&'a self, name: &'a Name, declared: u32, capacity: u32) -> Reply<'a, ()> {
+        Box::pin(async move {
+            let keys = self.keys.of(name)?;
+            let mut script = SCRIPTS.resize.prepare_invoke();
+            for key in keys.all() {
+                script.key(key);
+            }
+            script.arg(name.family().word()).arg(declared).arg(capacity);
+            let answer: Vec<i64> = self.run(&script).await?;
+            match reply::answer(&answer)? {
+                Some(Answer::Refused(refused)) => Err(refusal(name, refused)),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn look<'a>(&'a self, name: &'a Name, seen: u64) -> Reply<'a, View> {
+        Box::pin(self.look_at(name, seen, true))
+    }
+
+    fn list<'a>(
+        &'a self,
+        family: Family,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<(Name, View)>> {
+        Box::pin(async move {
+            let keys = self.scan(&self.keys.patterns(family, prefix)).await?;
+            let names: BTreeSet<Name> = keys.iter().filter_map(|key| self.keys.name(family, key)).collect();
+            let wanted = names.into_iter().filter(|name| {
+                name.as_str().starts_with(prefix) && after.is_none_or(|after| name.as_str() > after)
+            });
+            let mut found = Vec::new();
+            for name in wanted {
+                if found.len() == limit {
+                    break;
+                }
+                // With names that are keys as they are, a key may be anything.
+                let view = match self.look_at(&name, u64::MAX, false).await {
+                    Err(Error::Engine { .. }) => continue,
+                    view => view?,
+                };
+                if !view.claims.is_empty() || view.waiting > 0 {
+                    found.push((name, view));
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
+        Box::pin(async move {
+            let keys = self.keys.of(name)?;
+            let mut script = SCRIPTS.break_claims.prepare_invoke();
+            for key in keys.all() {
+                script.key(key);
+            }
+            script.arg(name.family().word());
+            reply::broken(self.run(&script).await?)
+        })
+    }
+
+    fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
+        Box::pin(async move {
+            let mut script = SCRIPTS.swap.key(self.keys.cell(name)?);
+            script.arg("read");
+            reply::cell(self.run(&script).await?)
+        })
+    }
+
+    fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
+        Box::pin(async move {
+            let mut script = SCRIPTS.swap.key(self.keys.cell(name)?);
+            script.arg("swap").arg(version);
+            match &value {
+                Some(CellValue { bytes, lives }) => {
+                    script.arg(micros(*lives).div_ceil(1000).max(1)).arg(bytes.as_slice())
+                }
+                None => script.arg(0).arg(""),
+            };
+            reply::swapped(self.run(&script).await?)
+        })
+    }
+
+    fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
+        Box::pin(async move {
+            let key = match name.family() {
+                Family::Cell => self.keys.cell(name)?,
+                _ => self.keys.of(name)?.state,
+            };
+            let channel = format!("leasehold:changed:{key}");
+            match watching {
+                Watching::On => {
+                    self.ears.watched().insert(channel.clone(), name.clone());
+                    self.link.subscribe(&channel).await
+                }
+                Watching::Off => {
+                    self.ears.watched().remove(&channel);
+                    self.link.unsubscribe(&channel).await
+                }
+            }
+        })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        // Nothing is kept for a client; its claims were given back before.
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.link.why_down()
+    }
+}

@@ -1,0 +1,92 @@
+-- Asks for a claim, or asks again.
+-- ARGV: family, owner, weight, capacity, lease, delay, tokens, wait, round, seat, pid, host, label, value, logged,
+-- not after, known token.
+local owner, round = ARGV[2], ARGV[9]
+local weight, capacity, lease = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local wait, logged = ARGV[8] == '1', ARGV[15] == '1'
+local waiter = {
+  weight = weight, tokens = tonumber(ARGV[7]), lease = lease, delay = tonumber(ARGV[6]), since = now, seat = ARGV[10],
+  pid = ARGV[11], host = ARGV[12], label = ARGV[13], value = ARGV[14],
+}
+
+local function ask()
+  local expired = expire()
+
+  -- Asked before and granted: the same grant, counted from now.
+  local found = extend(owner, lease)
+  if found then
+    if found.token == 0 then
+      -- The answer got lost that would have told the token, or it is known to the asker alone.
+      local claim = claim_of(owner)
+      claim.token = tonumber(ARGV[17])
+      if claim.token == 0 then
+        claim.token = math.max(last_token() + 1, now)
+        set_last_token(claim.token)
+      end
+      store_claim(owner, claim)
+      found = grant_of(claim)
+    end
+    -- What another's end has freed is for those who wait.
+    if expired then advance() end
+    note_change()
+    return granted(found)
+  end
+
+  if not agrees(capacity) then
+    advance()
+    if not agrees(capacity) and in_use() then
+      note_change()
+      return { REFUSED, CAPACITY, state.capacity, capacity }
+    end
+  end
+  if not agrees(capacity) then
+    state.declared, state.capacity = capacity, capacity
+  end
+  if weight > state.capacity then
+    if expired then advance() end
+    note_change()
+    return { REFUSED, WEIGHT, state.capacity, weight }
+  end
+  -- Not before it is agreed: a name with a log is not forgotten at once.
+  if logged and not state.changes then
+    state.changes, state.changed_at = 0, now
+  end
+
+  if state.waiting == 0 and admits(weight) then
+    local given = grant(owner, waiter, true)
+    note_change()
+    return granted(given)
+  end
+
+  local queued = state.waiting > 0 and call('HEXISTS', STATE, 'W' .. owner) == 1
+  local alive = text(now + PATIENCE) .. ' ' .. round
+  if queued then call('HSET', STATE, 'A' .. owner, alive) end
+  advance()
+  local answer
+  local given = extend(owner, nil)
+  if given then
+    do_not_wake(owner)
+    answer = granted(given)
+  elseif not queued and state.waiting == 0 and admits(weight) then
+    answer = granted(grant(owner, waiter, true))
+  else
+    if wait and not queued then
+      state.arrivals = state.arrivals + 1
+      call('ZADD', QUEUE, text(state.arrivals), owner)
+      call('HSET', STATE, 'W' .. owner, cmsgpack.pack(waiter), 'A' .. owner, alive)
+      if state.waiting == 0 and state.kept_until > now then
+        call('PEXPIRE', QUEUE, text((state.kept_until - now) / 1000))
+      end
+      state.waiting = state.waiting + 1
+      -- The holder's key must not end before those who wait have had their turn.
+      holder_stale = true
+    end
+    answer = { (wait or queued) and QUEUED or BUSY, pause() }
+  end
+  note_change()
+  return answer
+end
+
+local answer = ask()
+settle()
+return answer

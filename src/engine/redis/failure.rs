@@ -1,0 +1,109 @@
+//! What goes wrong with a server, in the words of the crate: the one place where the driver's errors are read.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::error::Error;
+
+pub(super) const ENGINE: &str = "redis";
+
+/// What a server said to a command.
+pub(super) fn failed(server: &str, error: RedisError) -> Error {
+    let code = error.code().unwrap_or_default().to_owned();
+    let detail = error.detail().unwrap_or_default().to_owned();
+    let broken =
+        |what: String, error: RedisError| Error::Engine { engine: ENGINE, what, source: Some(error.into()) };
+    let unavailable = |what: String, error: RedisError| Error::Unavailable {
+        engine: ENGINE,
+        what,
+        source: Some(error.into()),
+    };
+    match code.as_str() {
+        "LEASEHOLD" => broken(
+            format!(
+                "`{server}` holds a name in a format that this version does not know ({}); use the version of leasehold \
+                 that wrote it",
+                detail
+                    .trim_end_matches(|c| c != ')')
+                    .trim_end_matches(')')
+                    .split(" script:")
+                    .next()
+                    .unwrap_or_default()
+            ),
+            error,
+        ),
+        "WRONGTYPE" => broken(
+            format!(
+                "a key of the name on `{server}` is in use for something else (it has another type); give the lock another \
+                 name, or a prefix of its own with `?prefix=`"
+            ),
+            error,
+        ),
+        "NOAUTH" | "WRONGPASS" => broken(password(server), error),
+        "NOPERM" => broken(
+            format!(
+                "the user is not allowed to do this on `{server}`: {detail}; docs/redis.md lists what it needs"
+            ),
+            error,
+        ),
+        "READONLY" => unavailable(
+            format!("`{server}` is a replica now and can not be written; looking for its primary"),
+            error,
+        ),
+        "LOADING" => unavailable(format!("`{server}` is loading its data; try again"), error),
+        "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => {
+            unavailable(format!("`{server}`: {code} {detail}"), error)
+        }
+        "BUSY" => unavailable(format!("`{server}` is busy with somebody's slow script; try again"), error),
+        "OOM" => unavailable(
+            format!("`{server}` has no memory left (maxmemory); make room, or give it more"),
+            error,
+        ),
+        "MISCONF" | "NOREPLICAS" => unavailable(format!("`{server}` refuses writes: {code} {detail}"), error),
+        _ => unavailable(plain(server, &error), error),
+    }
+}
+
+/// Why a connection could not be made.
+pub(super) fn unreachable(server: &str, error: RedisError) -> Error {
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => {
+            Error::Engine { engine: ENGINE, what: password(server), source: Some(error.into()) }
+        }
+        ErrorKind::RESP3NotSupported => {
+            Error::Engine { engine: ENGINE, what: too_old(server, "before 6.0"), source: None }
+        }
+        ErrorKind::Server(ServerErrorKind::NoPerm) => failed(server, error),
+        _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => failed(server, error),
+        _ => {
+            let what = format!("can not reach `{server}`: {}", cause(&error));
+            Error::Unavailable { engine: ENGINE, what, source: Some(error.into()) }
+        }
+    }
+}
+
+pub(super) fn too_old(server: &str, version: &str) -> String {
+    format!("`{server}` has version {version}; 6.2 or later is needed")
+}
+
+fn password(server: &str) -> String {
+    format!("`{server}` does not accept the user or the password; give them as `redis://USER:PASSWORD@HOST`")
+}
+
+fn plain(server: &str, error: &RedisError) -> String {
+    if error.is_io_error() || error.is_connection_dropped() {
+        format!("lost the connection to `{server}`: {}", cause(error))
+    } else {
+        format!("`{server}` answered: {}", cause(error))
+    }
+}
+
+/// What the system said, without the driver's decoration.
+fn cause(error: &RedisError) -> String {
+    if error.is_connection_refusal() {
+        return "connection refused".into();
+    }
+    if error.is_timeout() {
+        return "no answer in time".into();
+    }
+    error.to_string()
+}

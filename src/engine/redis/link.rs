@@ -1,0 +1,387 @@
+//! One server, always connected if that is possible.
+//!
+//! A task keeps the connection: it connects, checks that the server is fit, subscribes, and starts anew when the
+//! connection breaks, for ever and with a growing pause in between. Everything goes over this one connection, commands and
+//! messages alike, so that a release can not overtake the request that it undoes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisResult, Value};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use super::failure::{ENGINE, failed, too_old, unreachable};
+use crate::client::clock::{Clock as _, SystemClock};
+use crate::error::{Error, Result};
+
+/// How long a connection may take to be made and checked.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// The pause after the first failure, and the longest one.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How often an idle connection is tried, and how long the answer may take.
+const PING_EVERY: Duration = Duration::from_secs(3);
+const PING_LIMIT: Duration = Duration::from_secs(5);
+
+/// What is heard from a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// A message: channel and text.
+    Message(String, Vec<u8>),
+    /// The connection was made anew: messages may have been lost, and so may claims.
+    Reconnected,
+}
+
+/// What the server is, as far as it matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) version: (u32, u32),
+    pub(super) run_id: String,
+    pub(super) replicas: u32,
+    pub(super) persistent: bool,
+    pub(super) evicts: bool,
+}
+
+/// A server that is kept connected. Dropped, the connection goes.
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+struct Shared {
+    target: Target,
+    status: watch::Sender<Status>,
+    subscribed: Mutex<BTreeSet<String>>,
+    hear: Box<dyn Fn(Heard) + Send + Sync>,
+    broken: Arc<Notify>,
+}
+
+/// Where a server is, and what is expected of it.
+pub(super) struct Target {
+    pub(super) client: redis::Client,
+    /// For messages; never with a password.
+    pub(super) server: String,
+    /// Live with a server that may throw locks away when its memory is full.
+    pub(super) eviction_allowed: bool,
+}
+
+#[derive(Clone)]
+enum Status {
+    Up(Connected),
+    /// Why, and whether trying again can help.
+    Down(Arc<Error>),
+}
+
+#[derive(Clone)]
+pub(super) struct Connected {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) facts: Arc<Facts>,
+    /// The server's clock less ours, in microseconds; a little too late rather than too early.
+    pub(super) ahead: i128,
+    /// Counts connections.
+    pub(super) epoch: u64,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("server", &self.shared.target.server).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Connects; an error if that is not possible now.
+    pub(super) async fn open(
+        target: Target,
+        subscribed: BTreeSet<String>,
+        hear: impl Fn(Heard) + Send + Sync + 'static,
+    ) -> Result<Link> {
+        let unknown = Error::Unavailable { engine: ENGINE, what: "not connected yet".into(), source: None };
+        let shared = Arc::new(Shared {
+            target,
+            status: watch::Sender::new(Status::Down(Arc::new(unknown))),
+            subscribed: Mutex::new(subscribed),
+            hear: Box::new(hear),
+            broken: Arc::default(),
+        });
+        let connected = shared.connect(1).await?;
+        shared.status.send_replace(Status::Up(connected));
+        let task = tokio::spawn(Arc::clone(&shared).keep()).abort_handle();
+        Ok(Link { shared, task })
+    }
+
+    /// The connection, or a wait until there is one. The caller's own time limit ends the wait.
+    pub(super) async fn connected(&self) -> Result<Connected> {
+        if let Status::Up(connected) = &*self.shared.status.borrow() {
+            return Ok(connected.clone());
+        }
+        let mut status = self.shared.status.subscribe();
+        loop {
+            match &*status.borrow_and_update() {
+                Status::Up(connected) => return Ok(connected.clone()),
+                // It will not get better by itself.
+                Status::Down(why) if !why.is_retryable() => return Err(again(why)),
+                Status::Down(_) => {}
+            }
+            if status.changed().await.is_err() {
+                return Err(Error::closed());
+            }
+        }
+    }
+
+    /// Why there is no connection, if there is none.
+    pub(super) fn why_down(&self) -> Option<String> {
+        match &*self.shared.status.borrow() {
+            Status::Up(_) => None,
+            Status::Down(why) => Some(why.to_string()),
+        }
+    }
+
+    pub(super) fn facts(&self) -> Option<Arc<Facts>> {
+        match &*self.shared.status.borrow() {
+            Status::Up(connected) => Some(Arc::clone(&connected.facts)),
+            Status::Down(_) => None,
+        }
+    }
+
+    /// For work that goes on when the caller does not wait for it.
+    pub(super) fn writer(&self) -> Writer {
+        Writer(Arc::downgrade(&self.shared))
+    }
+
+    /// Reads what a command came to. A connection that broke is made anew.
+    pub(super) fn answer<T>(&self, connected: &Connected, answer: RedisResult<T>) -> Result<T> {
+        answer.map_err(|error| {
+            let lost = error.is_io_error() || error.is_connection_dropped() || error.is_unrecoverable_error();
+            if lost || error.code() == Some("READONLY") {
+                self.shared.lost(connected.epoch, &error.to_string());
+            }
+            failed(&self.shared.target.server, error)
+        })
+    }
+
+    /// Hears a channel from now on, on this connection and all that follow.
+    pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
+        self.shared.subscribed().insert(channel.to_owned());
+        let mut connected = self.connected().await?;
+        let done = connected.connection.subscribe(channel).await;
+        self.answer(&connected, done)
+    }
+
+    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
+        self.shared.subscribed().remove(channel);
+        let mut connected = self.connected().await?;
+        let done = connected.connection.unsubscribe(channel).await;
+        self.answer(&connected, done)
+    }
+}
+
+/// Writes what nobody waits for.
+pub(super) struct Writer(Weak<Shared>);
+
+impl Writer {
+    pub(super) async fn run(&self, script: &redis::ScriptInvocation<'_>) {
+        let Some(shared) = self.0.upgrade() else { return };
+        let Status::Up(mut connected) = shared.status.borrow().clone() else { return };
+        drop(shared);
+        let done =
+            tokio::time::timeout(PING_LIMIT, script.invoke_async::<Value>(&mut connected.connection)).await;
+        if let Ok(Err(error)) = done {
+            tracing::debug!(target: "leasehold", %error, "a note was not written");
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The same error for another caller.
+fn again(error: &Error) -> Error {
+    match error {
+        Error::Engine { engine, what, .. } => Error::Engine { engine, what: what.clone(), source: None },
+        other => Error::Unavailable { engine: ENGINE, what: other.to_string(), source: None },
+    }
+}
+
+impl Shared {
+    fn subscribed(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the connection of an epoch is of no use any more.
+    fn lost(&self, epoch: u64, why: &str) {
+        let server = &self.target.server;
+        let changed = self.status.send_if_modified(|status| match status {
+            Status::Up(connected) if connected.epoch == epoch => {
+                let what = format!("lost the connection to `{server}`: {why}");
+                *status = Status::Down(Arc::new(Error::Unavailable { engine: ENGINE, what, source: None }));
+                true
+            }
+            _ => false,
+        });
+        if changed {
+            tracing::debug!(target: "leasehold", server, why, "lost the connection");
+            self.broken.notify_one();
+        }
+    }
+
+    /// Keeps the connection, for ever.
+    async fn keep(self: Arc<Shared>) {
+        let mut epoch = 1;
+        loop {
+            self.until_lost().await;
+            let mut pause = FIRST_PAUSE;
+            epoch += 1;
+            loop {
+                match self.connect(epoch).await {
+                    Ok(connected) => {
+                        self.status.send_replace(Status::Up(connected));
+                        tracing::debug!(target: "leasehold", server = self.target.server, epoch, "connected again");
+                        (self.hear)(Heard::Reconnected);
+                        break;
+                    }
+                    Err(error) => {
+                        tracing::debug!(target: "leasehold", %error, "can not connect");
+                        self.status.send_replace(Status::Down(Arc::new(error)));
+                    }
+                }
+                // Not all at the same time, when a server comes back.
+                let jitter = SystemClock.now().as_micros() % 1000;
+                tokio::time::sleep(pause.mul_f64(0.5 + jitter as f64 / 1000.0)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    /// Watches the connection until it breaks.
+    async fn until_lost(&self) {
+        loop {
+            let Status::Up(mut connected) = self.status.borrow().clone() else { return };
+            tokio::select! {
+                () = self.broken.notified() => continue,
+                () = tokio::time::sleep(PING_EVERY) => {}
+            }
+            let ping = redis::cmd("PING");
+            let answer =
+                tokio::time::timeout(PING_LIMIT, connected.connection.send_packed_command(&ping)).await;
+            match answer {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => self.lost(connected.epoch, &error.to_string()),
+                Err(_) => self.lost(connected.epoch, "no answer in time"),
+            }
+        }
+    }
+
+    async fn connect(self: &Arc<Shared>, epoch: u64) -> Result<Connected> {
+        let server = &self.target.server;
+        match tokio::time::timeout(CONNECT_LIMIT, self.connect_and_check(epoch)).await {
+            Ok(connected) => connected,
+            Err(_) => {
+                let what = format!("can not reach `{server}`: no answer in {CONNECT_LIMIT:?}");
+                Err(Error::Unavailable { engine: ENGINE, what, source: None })
+            }
+        }
+    }
+
+    async fn connect_and_check(self: &Arc<Shared>, epoch: u64) -> Result<Connected> {
+        let server = &self.target.server;
+        // Weak: the connection must not keep alive what keeps the connection.
+        let weak = Arc::downgrade(self);
+        let config = AsyncConnectionConfig::new()
+            // The client has its own limits for every call.
+            .set_response_timeout(None)
+            .set_connection_timeout(Some(CONNECT_LIMIT))
+            .set_pipeline_buffer_size(1024)
+            .set_push_sender(move |push: PushInfo| {
+                if let Some(shared) = weak.upgrade() {
+                    shared.heard(epoch, &push);
+                }
+                Ok::<(), redis::aio::SendError>(())
+            });
+        let connection = self.target.client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = connection.map_err(|error| unreachable(server, error))?;
+        let info: String =
+            redis::cmd("INFO").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
+        let facts = self.target.check(&info)?;
+        let asked_at = SystemClock.now().as_micros();
+        let (seconds, micros): (i128, i128) =
+            redis::cmd("TIME").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
+        let ahead = seconds * 1_000_000 + micros - i128::from(asked_at);
+        let channels: Vec<String> = self.subscribed().iter().cloned().collect();
+        if !channels.is_empty() {
+            connection.subscribe(channels).await.map_err(|error| failed(server, error))?;
+        }
+        Ok(Connected { connection, facts: Arc::new(facts), ahead, epoch })
+    }
+
+    fn heard(&self, epoch: u64, push: &PushInfo) {
+        match &push.kind {
+            PushKind::Disconnection => self.lost(epoch, "the server closed it"),
+            PushKind::Message | PushKind::SMessage => {
+                if let [Value::BulkString(channel), Value::BulkString(text)] = push.data.as_slice() {
+                    (self.hear)(Heard::Message(String::from_utf8_lossy(channel).into_owned(), text.clone()));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Target {
+    /// A connection that speaks the protocol that we need.
+    pub(super) fn client(info: redis::ConnectionInfo) -> RedisResult<redis::Client> {
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        redis::Client::open(info.set_redis_settings(settings))
+    }
+
+    /// Reads what the server says of itself, and refuses one that can not keep locks.
+    fn check(&self, info: &str) -> Result<Facts> {
+        let server = &self.server;
+        let field = |name: &str| {
+            info.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+                .unwrap_or_default()
+                .trim()
+        };
+        let unfit = |what: String| Error::Engine { engine: ENGINE, what, source: None };
+        let version = field("redis_version");
+        let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        let version_parts = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        if version_parts < (6, 2) {
+            return Err(unfit(too_old(server, version)));
+        }
+        if field("role") == "slave" {
+            return Err(unfit(format!(
+                "`{server}` is a replica of `{}:{}`; connect to the primary, or to the sentinels with \
+                 `redis+sentinel://`",
+                field("master_host"),
+                field("master_port")
+            )));
+        }
+        if field("loading") == "1" {
+            let what = format!("`{server}` is loading its data; try again");
+            return Err(Error::Unavailable { engine: ENGINE, what, source: None });
+        }
+        let policy = field("maxmemory_policy");
+        let evicts = field("maxmemory") != "0" && !policy.is_empty() && policy != "noeviction";
+        if evicts && !self.eviction_allowed {
+            return Err(unfit(format!(
+                "`{server}` throws keys away when its memory is full (maxmemory-policy {policy}), locks among them; set it \
+                 to `noeviction`, use another server, or accept it with `?eviction=allow`"
+            )));
+        }
+        Ok(Facts {
+            version: version_parts,
+            run_id: field("run_id").into(),
+            replicas: field("connected_slaves").parse().unwrap_or(0),
+            persistent: field("aof_enabled") == "1",
+            evicts,
+        })
+    }
+}

@@ -1,0 +1,297 @@
+//! What scripts answer, and what they are told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::failure::ENGINE;
+use crate::claim::{
+    Answer, Ask, Change, Claim, Grant, Holder, OwnerId, Pause, Refused, Released, Seat, WHOLE, Waiter,
+};
+use crate::engine::{Cell, HeldClaim, Hint, Swapped, View, Waiting};
+use crate::error::{Error, Result};
+
+/// Something that a script of ours does not say.
+pub(super) fn strange(what: &str) -> Error {
+    Error::Engine { engine: ENGINE, what: format!("a script answered strangely: {what}"), source: None }
+}
+
+pub(super) fn owner_text(owner: OwnerId) -> String {
+    format!("{:032x}", owner.0)
+}
+
+fn owner(text: &[u8]) -> Option<OwnerId> {
+    u128::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok().map(OwnerId)
+}
+
+/// A host name that is one word.
+pub(super) fn host_text(host: &str) -> String {
+    let word = |letter: char| if letter.is_whitespace() || letter.is_control() { '_' } else { letter };
+    if host.is_empty() { "-".into() } else { host.chars().map(word).collect() }
+}
+
+/// What stands at the holder's key of a lock that was taken without ado. Its token is written in later.
+pub(super) fn holder_text(ask: &Ask, seat: Seat, now: u64) -> String {
+    let Holder { host, pid, label } = &*ask.holder;
+    let lease = super::micros(ask.lease);
+    format!("leasehold/1 {:032x} 1 0 {lease} 0 {now} {seat} {pid} {} {label}", ask.owner.0, host_text(host))
+}
+
+/// `None` if the request came too late.
+pub(super) fn answer(answer: &[i64]) -> Result<Option<Answer>> {
+    let number = |at: usize| answer.get(at).copied().unwrap_or_default();
+    let small = |at: usize| u32::try_from(number(at)).unwrap_or(u32::MAX);
+    let pause = || Pause { at_most: Duration::from_micros(number(1).unsigned_abs()) };
+    Ok(Some(match number(0) {
+        1 => Answer::Granted(Grant { token: number(1).unsigned_abs(), tokens: small(2) }),
+        2 => Answer::Queued(pause()),
+        3 => Answer::Busy(pause()),
+        4 => Answer::Refused(match number(1) {
+            1 => Refused::Capacity { has: small(2), asked: small(3) },
+            2 => Refused::Weight { capacity: small(2), weight: small(3) },
+            3 => Refused::Upgrading,
+            4 => Refused::NotHeld,
+            _ => return Err(strange("an unknown refusal")),
+        }),
+        5 => return Ok(None),
+        _ => return Err(strange("an unknown answer")),
+    }))
+}
+
+pub(super) fn released(answer: i64) -> Result<Released> {
+    match answer {
+        0 => Ok(Released::Nothing),
+        1 => Ok(Released::Claim),
+        2 => Ok(Released::Place),
+        _ => Err(strange("an unknown release")),
+    }
+}
+
+/// A message to a seat; what can not be understood wakes everybody.
+pub(super) fn hint(text: &[u8]) -> Hint {
+    let mut words = text.split(|byte| *byte == b' ');
+    let kind = words.next();
+    let Some(owner) = words.next().and_then(owner) else { return Hint::WakeAll };
+    let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
+    match kind {
+        Some(b"w") => Hint::Wake(owner),
+        Some(b"b") => Hint::Broken(owner),
+        Some(b"g") => match (number(), number().map(u32::try_from), number().map(u32::try_from)) {
+            (Some(token), Some(Ok(tokens)), Some(Ok(round))) => {
+                Hint::Granted { owner, grant: Grant { token, tokens }, round }
+            }
+            _ => Hint::Wake(owner),
+        },
+        _ => Hint::WakeAll,
+    }
+}
+
+/// The fields of a row, read one after the other.
+struct Fields<'a>(std::slice::Iter<'a, Vec<u8>>);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self) -> Result<&'a [u8]> {
+        self.0.next().map(Vec::as_slice).ok_or_else(|| strange("a row that is too short"))
+    }
+
+    fn text(&mut self) -> Result<String> {
+        Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
+    }
+
+    fn number(&mut self) -> Result<u64> {
+        number(self.bytes()?)
+    }
+
+    fn small(&mut self) -> Result<u32> {
+        u32::try_from(self.number()?).map_err(|_| strange("a number that is too large"))
+    }
+
+    fn owner(&mut self) -> Result<OwnerId> {
+        owner(self.bytes()?).ok_or_else(|| strange("no owner"))
+    }
+
+    /// Process, host and label.
+    fn holder(&mut self) -> Result<Arc<Holder>> {
+        let pid = self.small()?;
+        Ok(Arc::new(Holder { pid, host: self.text()?, label: self.text()? }))
+    }
+}
+
+fn number(text: &[u8]) -> Result<u64> {
+    let text = std::str::from_utf8(text).ok();
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| strange("no number"))
+}
+
+fn claim(row: &[Vec<u8>]) -> Result<Claim> {
+    let mut fields = Fields(row.iter());
+    Ok(Claim {
+        owner: fields.owner()?,
+        seat: fields.number()?,
+        weight: fields.small()?,
+        token: fields.number()?,
+        tokens: fields.small()?,
+        lease: fields.number()?,
+        expires: fields.number()?,
+        lock_delay: fields.number()?,
+        since: fields.number()?,
+        confirmed: fields.bytes()? == b"1",
+        holder: fields.holder()?,
+        value: fields.bytes()?.into(),
+    })
+}
+
+/// A claim of which all that is known stands at the holder's key.
+fn claim_at_holder(text: &[u8], expires: u64, now: u64) -> Claim {
+    let text = String::from_utf8_lossy(text);
+    let stranger = || Claim {
+        owner: OwnerId(0),
+        seat: 0,
+        weight: WHOLE,
+        token: 0,
+        tokens: 1,
+        lease: expires.saturating_sub(now),
+        expires,
+        lock_delay: 0,
+        since: now,
+        confirmed: true,
+        holder: Arc::new(Holder {
+            host: String::new(),
+            pid: 0,
+            label: format!(
+                "a client that is not leasehold (`{}`)",
+                text.chars().take(60).collect::<String>()
+            ),
+        }),
+        value: Arc::default(),
+    };
+    let ours = || -> Option<Claim> {
+        let mut words = text.strip_prefix("leasehold/1 ")?.splitn(9, ' ');
+        let owner = owner(words.next()?.as_bytes())?;
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let (tokens, token, lease, lock_delay, since) =
+            (number()?, number()?, number()?, number()?, number()?);
+        let (seat, pid) = (number()?, u32::try_from(number()?).ok()?);
+        let (host, label) = words.next()?.split_once(' ')?;
+        let holder = Arc::new(Holder { host: host.to_owned(), pid, label: label.to_owned() });
+        let tokens = u32::try_from(tokens).ok()?;
+        Some(Claim { owner, seat, token, tokens, lease, lock_delay, since, holder, ..stranger() })
+    };
+    ours().unwrap_or_else(stranger)
+}
+
+/// What `look.lua` answers.
+type Look = (
+    Vec<u8>,
+    Vec<u8>,
+    i64,
+    Vec<u8>,
+    Vec<u8>,
+    Vec<u8>,
+    Vec<u8>,
+    Vec<Vec<Vec<u8>>>,
+    Vec<Vec<Vec<u8>>>,
+    Vec<Vec<Vec<u8>>>,
+);
+
+pub(super) fn view(look: Look) -> Result<View> {
+    let (now, held, left, capacity, closed, waiting, change_count, claims, waiters, changes) = look;
+    let now = number(&now)?;
+    let since = |then: u64| Duration::from_micros(now.saturating_sub(then));
+    let held_claim = |claim: Claim| HeldClaim {
+        held_for: since(claim.since),
+        ends_in: Duration::from_micros(claim.expires.saturating_sub(now)),
+        claim,
+    };
+    let mut view = View {
+        capacity: u32::try_from(number(&capacity)?).unwrap_or(WHOLE),
+        claims: Vec::new(),
+        waiters: Vec::new(),
+        waiting: u32::try_from(number(&waiting)?).unwrap_or(u32::MAX),
+        closed_for: Duration::from_micros(number(&closed)?.saturating_sub(now)),
+        changes: Vec::new(),
+        change_count: number(&change_count)?,
+    };
+    if !held.is_empty() {
+        view.capacity = WHOLE;
+        // A stranger's lock may be for ever.
+        let left = u64::try_from(left).unwrap_or(u64::from(u32::MAX));
+        view.claims.push(held_claim(claim_at_holder(&held, now + left * 1000, now)));
+    }
+    for row in &claims {
+        view.claims.push(held_claim(claim(row)?));
+    }
+    view.claims.sort_by_key(|held| held.claim.owner);
+    for row in &waiters {
+        let mut fields = Fields(row.iter());
+        let waiter = Waiter {
+            owner: fields.owner()?,
+            seat: fields.number()?,
+            weight: fields.small()?,
+            tokens: fields.small()?,
+            lease: fields.number()?,
+            lock_delay: fields.number()?,
+            since: fields.number()?,
+            alive_until: fields.number()?,
+            holder: fields.holder()?,
+            value: fields.bytes()?.into(),
+        };
+        view.waiters.push(Waiting { waited: since(waiter.since), waiter });
+    }
+    for row in &changes {
+        let mut fields = Fields(row.iter());
+        view.changes.push(Change {
+            number: fields.number()?,
+            token: fields.number()?,
+            holder: fields.holder()?,
+            value: fields.bytes()?.into(),
+        });
+    }
+    Ok(view)
+}
+
+/// What `break.lua` answers: claims, and what a stranger had left.
+pub(super) fn broken((now, rows): (Vec<u8>, Vec<Vec<Vec<u8>>>)) -> Result<Vec<Claim>> {
+    let now = number(&now)?;
+    let read = |row: &Vec<Vec<u8>>| match row.as_slice() {
+        [stranger] => Ok(claim_at_holder(stranger, now, now)),
+        row => claim(row),
+    };
+    let mut claims = rows.iter().map(read).collect::<Result<Vec<Claim>>>()?;
+    claims.sort_by_key(|claim| claim.owner);
+    Ok(claims)
+}
+
+/// What `swap.lua` answers: swapped or not, version, bytes, time.
+type Swap = (u8, Vec<u8>, Vec<u8>, Vec<u8>);
+
+pub(super) fn cell((_, version, bytes, now): Swap) -> Result<Cell> {
+    let version = number(&version)?;
+    Ok(Cell { version, value: (version > 0).then_some(bytes), now: number(&now)? })
+}
+
+pub(super) fn swapped(swap: Swap) -> Result<Swapped> {
+    if swap.0 == 1 { Ok(Swapped::Yes(number(&swap.1)?)) } else { Ok(Swapped::No(cell(swap)?)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_understood() {
+        let owner = OwnerId(0xab);
+        let text = owner_text(owner);
+        assert_eq!(hint(format!("w {text}").as_bytes()), Hint::Wake(owner));
+        assert_eq!(hint(format!("b {text}").as_bytes()), Hint::Broken(owner));
+        let granted = Hint::Granted { owner, grant: Grant { token: 7, tokens: 65 }, round: 3 };
+        assert_eq!(hint(format!("g {text} 7 65 3").as_bytes()), granted);
+        assert_eq!(hint(format!("g {text} 7").as_bytes()), Hint::Wake(owner));
+        assert_eq!(hint(b"something newer"), Hint::WakeAll);
+    }
+
+    #[test]
+    fn a_strangers_lock_is_shown_as_one() {
+        let claim = claim_at_holder(b"9f2c-uuid", 100, 40);
+        assert_eq!((claim.token, claim.expires), (0, 100));
+        assert!(claim.holder.label.contains("9f2c-uuid"));
+    }
+}

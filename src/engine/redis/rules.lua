@@ -1,0 +1,367 @@
+-- The rules of a claim, as src/claim/state.rs has them, on the keys of one name. Comes before every script that
+-- changes a name; what the numbers and fields mean is in docs/redis.md.
+--
+-- Every script ends with `settle`, which writes down what it found and did, and tells those whose turn it is.
+
+local HOLDER, TOKEN, STATE, ENDS, QUEUE, LOG = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+-- Locks show their holder to strangers, at a key of its own.
+local shown = ARGV[1] == 'lock'
+
+local MARK = 'leasehold/1 '
+local PATIENCE = 5000000
+local CONFIRM = 3000000
+-- A stranger's release is not told to us: whoever waits looks this often.
+local STRANGER = 50000
+-- While others wait, the holder's key outlives the lease by this much, so that they come before a newcomer.
+local GRACE = 10000000
+local HOUR, DAY = 3600000000, 86400000000
+-- A name whose capacity was changed is remembered for so long after its last use.
+local RESIZED = 30 * DAY
+local LOG_LENGTH = 32
+
+local call = redis.call
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+
+local state = {}
+do
+  local found = call('HMGET', STATE, 'format', 'declared', 'capacity', 'used', 'closed', 'upgrader',
+    'upgrade_until', 'waiting', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder')
+  if found[1] and found[1] ~= '1' then
+    return redis.error_reply('LEASEHOLD format ' .. found[1])
+  end
+  state.stored = found[1]
+  state.declared = tonumber(found[2] or 0)
+  state.capacity = tonumber(found[3] or 0)
+  state.used = tonumber(found[4] or 0)
+  state.closed = tonumber(found[5] or 0)
+  state.upgrader = found[6] or nil
+  if state.upgrader == '' then state.upgrader = nil end
+  state.upgrade_until = tonumber(found[7] or 0)
+  state.waiting = tonumber(found[8] or 0)
+  state.arrivals = tonumber(found[9] or 0)
+  state.changes = found[10] and found[10] ~= '' and tonumber(found[10]) or nil
+  state.changed_at = tonumber(found[11] or 0)
+  state.kept_until = tonumber(found[12] or 0)
+  -- What we left at the holder's key: an owner, `shared`, `closed`, or nothing.
+  state.holder = found[13] or ''
+end
+
+-- The highest token that was reserved.
+local last, last_changed
+local function last_token()
+  last = last or tonumber(call('GET', TOKEN) or 0)
+  return last
+end
+local function set_last_token(token)
+  last, last_changed = token, true
+end
+
+local function claim_of(owner)
+  local packed = call('HGET', STATE, 'C' .. owner)
+  return packed and cmsgpack.unpack(packed) or nil
+end
+
+local function store_claim(owner, claim)
+  call('HSET', STATE, 'C' .. owner, cmsgpack.pack(claim))
+end
+
+local claims_added, holder_stale
+local function add_claim(owner, claim, expires)
+  store_claim(owner, claim)
+  call('ZADD', ENDS, text(expires), owner)
+  state.used = state.used + claim.weight
+  claims_added, holder_stale = true, true
+end
+
+local function remove_claim(owner)
+  local claim = claim_of(owner)
+  call('HDEL', STATE, 'C' .. owner)
+  call('ZREM', ENDS, owner)
+  if claim then
+    state.used = state.used - claim.weight
+    holder_stale = true
+  end
+  return claim
+end
+
+local function grant_of(claim)
+  return { token = claim.token, tokens = claim.tokens }
+end
+
+-- Until when a stranger holds the name.
+local stranger = nil
+-- What strangers see decides. If the holder's key is not what we left there, somebody took the name away.
+if shown then
+  local held = call('GET', HOLDER)
+  local ours = held and string.sub(held, 1, 12) == MARK and string.match(held, '^%S+ (%S+)')
+  if held and not ours and string.sub(held, 1, 10) == 'leasehold/' then
+    return redis.error_reply('LEASEHOLD format ' .. string.match(held, '^leasehold/(%S*)'))
+  end
+  if state.holder ~= '' and state.holder ~= ours then
+    for _, owner in ipairs(call('ZRANGE', ENDS, 0, -1)) do
+      remove_claim(owner)
+    end
+    state.holder, state.closed, state.upgrader = '', 0, nil
+  end
+  if held and not ours then
+    local left = call('PTTL', HOLDER)
+    stranger = left < 0 and math.huge or now + left * 1000
+  elseif ours and state.holder == '' and ours ~= 'shared' and ours ~= 'closed' then
+    -- Taken while nobody else cared: all that is known of it is in the holder's key.
+    local owner, tokens, token, lease, delay, since, seat, pid, host, label =
+      string.match(held, '^%S+ (%x+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+    if not owner then
+      return redis.error_reply('LEASEHOLD format of the holder')
+    end
+    local left = call('PTTL', HOLDER)
+    -- The lease of a key that somebody made to last for ever is counted from now.
+    local expires = left < 0 and now + lease or now + left * 1000
+    state.declared, state.capacity = 4294967295, 4294967295
+    add_claim(owner, {
+      weight = 4294967295, token = tonumber(token), tokens = tonumber(tokens), lease = tonumber(lease),
+      delay = tonumber(delay), since = tonumber(since), confirmed = true, seat = seat, pid = pid, host = host,
+      label = label, value = '',
+    }, expires)
+    state.holder = owner
+  end
+  if ours and state.holder == '' then
+    -- A mark that nobody stands behind any more.
+    state.holder, holder_stale = ours, true
+  end
+end
+
+-- Takes away the claims whose time is over; false if there are none.
+local function expire()
+  local over = call('ZRANGEBYSCORE', ENDS, '-inf', text(now), 'WITHSCORES')
+  for i = 1, #over, 2 do
+    local claim = remove_claim(over[i])
+    -- Who never heard of its grant has nothing under way that the delay would wait for.
+    if claim and claim.confirmed and claim.delay > 0 then
+      state.closed = math.max(state.closed, over[i + 1] + claim.delay)
+    end
+  end
+  return #over > 0
+end
+
+-- Counts the owner's lease from now; its grant, if it has one.
+local function extend(owner, lease)
+  local claim = claim_of(owner)
+  if not claim then return nil end
+  if (lease and lease ~= claim.lease) or not claim.confirmed then
+    claim.lease, claim.confirmed = lease or claim.lease, true
+    store_claim(owner, claim)
+  end
+  call('ZADD', ENDS, text(now + claim.lease), owner)
+  holder_stale = true
+  return grant_of(claim)
+end
+
+local function admits(weight)
+  return not stranger and state.closed <= now and not state.upgrader and state.used + weight <= state.capacity
+end
+
+local function agrees(capacity)
+  return capacity == state.declared or capacity == state.capacity
+end
+
+local function in_use()
+  return state.used > 0 or state.waiting > 0
+end
+
+-- Gives a waiter its claim. `believed` is how long it may stay silent.
+local function grant(owner, waiter, confirmed)
+  local token = math.max(last_token() + 1, now)
+  set_last_token(token + waiter.tokens - 1)
+  local claim = {
+    weight = waiter.weight, token = token, tokens = waiter.tokens, lease = waiter.lease, delay = waiter.delay,
+    since = now, confirmed = confirmed, seat = waiter.seat, pid = waiter.pid, host = waiter.host,
+    label = waiter.label, value = waiter.value,
+  }
+  add_claim(owner, claim, now + (confirmed and waiter.lease or math.min(waiter.lease, CONFIRM)))
+  return grant_of(claim)
+end
+
+local wakes = {}
+
+local function finish_upgrade()
+  local owner = state.upgrader
+  if stranger or state.closed > now or call('ZCARD', ENDS) ~= 1 then return end
+  local claim = claim_of(owner)
+  if not claim then return end
+  local token = math.max(last_token() + 1, now)
+  set_last_token(token)
+  claim.weight, claim.token, claim.tokens, claim.since = state.capacity, token, 1, now
+  store_claim(owner, claim)
+  wakes[#wakes + 1] = { owner = owner, seat = claim.seat }
+  state.used, state.upgrader, holder_stale = state.capacity, nil, true
+end
+
+local function live_upgrader()
+  return state.upgrader and state.upgrade_until > now and call('ZSCORE', ENDS, state.upgrader) and true
+end
+
+-- Grants what can be granted, first come first served.
+local function advance()
+  if state.upgrader then
+    if live_upgrader() then finish_upgrade() else state.upgrader = nil end
+  end
+  while state.waiting > 0 do
+    local owner = call('ZRANGE', QUEUE, 0, 0)[1]
+    if not owner then
+      state.waiting = 0
+      break
+    end
+    local found = call('HMGET', STATE, 'W' .. owner, 'A' .. owner)
+    local alive_until, round = string.match(found[2] or '0 0', '^(%d+) (%d+)')
+    local dead = not found[1] or tonumber(alive_until) <= now
+    local waiter = not dead and cmsgpack.unpack(found[1])
+    local too_much = waiter and waiter.weight > state.capacity
+    if not dead and not too_much and not admits(waiter.weight) then break end
+    call('ZREM', QUEUE, owner)
+    call('HDEL', STATE, 'W' .. owner, 'A' .. owner)
+    state.waiting = state.waiting - 1
+    if not dead then
+      local wake = { owner = owner, seat = waiter.seat, round = round }
+      -- After a cut of the capacity a waiter may want more than there is. It is woken to be told.
+      if not too_much then wake.grant = grant(owner, waiter, false) end
+      wakes[#wakes + 1] = wake
+    end
+  end
+end
+
+local function do_not_wake(owner)
+  for i = #wakes, 1, -1 do
+    if wakes[i].owner == owner then table.remove(wakes, i) end
+  end
+end
+
+-- The time until something can change by the passing of time alone.
+local function pause()
+  local first = call('ZRANGE', ENDS, 0, 0, 'WITHSCORES')
+  local at = tonumber(first[2] or now + DAY)
+  if stranger then at = math.min(at, stranger, now + STRANGER) end
+  if state.closed > now then at = math.min(at, state.closed) end
+  if state.upgrader then at = math.min(at, state.upgrade_until) end
+  if state.waiting > 1 then
+    local owner = call('ZRANGE', QUEUE, 0, 0)[1]
+    local alive = owner and call('HGET', STATE, 'A' .. owner)
+    if alive then at = math.min(at, tonumber(string.match(alive, '^%d+'))) end
+  end
+  return math.max(at - now, 0)
+end
+
+-- Writes the log of an election: a new leader, a new word of the same leader, or nobody.
+local changed = false
+local function note_change()
+  if not state.changes then return end
+  local owner = call('ZRANGE', ENDS, 0, 0)[1]
+  local leader = owner and claim_of(owner) or { token = 0, pid = '0', host = '', label = '', value = '' }
+  local before = call('LINDEX', LOG, -1)
+  before = before and cmsgpack.unpack(before) or { token = 0, value = '' }
+  if before.token == leader.token and (before.value == leader.value or leader.token == 0) then return end
+  state.changes = state.changes + 1
+  state.changed_at = now
+  call('RPUSH', LOG, cmsgpack.pack({
+    number = state.changes, token = leader.token, pid = leader.pid, host = leader.host, label = leader.label,
+    value = leader.value,
+  }))
+  call('LTRIM', LOG, -LOG_LENGTH, -1)
+  changed = true
+end
+
+-- What stands at the holder's key for a claim.
+local function holder_text(owner, claim)
+  return MARK .. owner .. ' ' .. table.concat({
+    text(claim.tokens), text(claim.token), text(claim.lease), text(claim.delay), text(claim.since), claim.seat, claim.pid,
+    claim.host, claim.label }, ' ')
+end
+
+-- The keys of a name last for as long as anything in them can matter, and some time more.
+local function keep_until(latest)
+  local wanted = math.max(latest, state.closed, now + PATIENCE) + HOUR
+  if state.changes then wanted = math.max(wanted, state.changed_at + DAY) end
+  if state.capacity ~= state.declared then wanted = math.max(wanted, now + RESIZED) end
+  if wanted > state.kept_until then
+    state.kept_until = wanted + HOUR
+    local left = text((state.kept_until - now) / 1000)
+    for _, key in ipairs({ STATE, ENDS, QUEUE, LOG }) do
+      call('PEXPIRE', key, left)
+    end
+  elseif claims_added then
+    -- A set that was empty for a moment is a new key.
+    call('PEXPIRE', ENDS, text((state.kept_until - now) / 1000))
+  end
+end
+
+-- Writes everything down and wakes whose turn it is. Nothing is kept for a name that nobody uses.
+local function settle()
+  local left_free = state.used == 0 and state.waiting == 0 and state.closed <= now
+    and state.capacity == state.declared
+  local forgotten = state.changes == nil or state.changed_at + DAY <= now
+  if last_changed then call('SET', TOKEN, text(last), 'EX', 86400) end
+  if left_free and forgotten then
+    if state.stored or claims_added then call('DEL', STATE, ENDS, QUEUE, LOG) end
+    if shown and state.holder ~= '' then call('DEL', HOLDER) end
+  else
+    local latest = now
+    if state.used > 0 then
+      local top = call('ZREVRANGE', ENDS, 0, 0, 'WITHSCORES')
+      local owner = top[1]
+      latest = tonumber(top[2])
+      if shown and holder_stale then
+        local sole = state.used == state.capacity
+        local claim = sole and claim_of(owner)
+        local plain = sole and claim.confirmed and claim.delay == 0 and claim.token > 0 and state.waiting == 0
+          and state.closed <= now and not state.upgrader and not state.changes
+        -- A key that lives to the last millisecond of the lease, and not less.
+        local left = math.ceil((latest - now) / 1000)
+        if not plain then left = left + (GRACE + (claim and claim.delay or 0)) / 1000 end
+        call('SET', HOLDER, sole and holder_text(owner, claim) or MARK .. 'shared', 'PX', text(left))
+        state.holder = sole and owner or 'shared'
+        if plain then
+          call('DEL', STATE, ENDS, QUEUE, LOG)
+          state.holder = nil
+        end
+      end
+    elseif shown and not stranger then
+      if state.closed > now then
+        call('SET', HOLDER, MARK .. 'closed', 'PX', text(math.ceil((state.closed - now) / 1000)))
+        state.holder = 'closed'
+      elseif state.holder ~= '' then
+        call('DEL', HOLDER)
+        state.holder = ''
+      end
+    end
+    if state.holder then
+      call('HSET', STATE, 'format', '1', 'declared', text(state.declared), 'capacity', text(state.capacity),
+        'used', text(state.used), 'closed', text(state.closed), 'upgrader', state.upgrader or '',
+        'upgrade_until', text(state.upgrade_until), 'waiting', text(state.waiting),
+        'arrivals', text(state.arrivals), 'changes', state.changes and text(state.changes) or '',
+        'changed_at', text(state.changed_at), 'holder', state.holder)
+      local before = state.kept_until
+      keep_until(latest)
+      if state.kept_until ~= before then call('HSET', STATE, 'kept_until', text(state.kept_until)) end
+    end
+  end
+  for _, wake in ipairs(wakes) do
+    local message = 'w ' .. wake.owner
+    if wake.grant then
+      message = 'g ' .. wake.owner .. ' ' .. text(wake.grant.token) .. ' ' .. text(wake.grant.tokens) .. ' ' .. wake.round
+    end
+    call('PUBLISH', 'leasehold:seat:' .. wake.seat, message)
+  end
+  if changed then call('PUBLISH', 'leasehold:changed:' .. STATE, '') end
+end
+
+local GRANTED, QUEUED, BUSY, REFUSED = 1, 2, 3, 4
+local CAPACITY, WEIGHT, UPGRADING, NOT_HELD = 1, 2, 3, 4
+
+local function granted(found)
+  return { GRANTED, found.token, found.tokens }
+end
