@@ -206,12 +206,16 @@ async fn names_that_are_too_long_are_refused(mut ground: Ground) {
     let error = client.mutex(&format!("{longest}n")).expect_err("too long");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     assert!(matches!(client.namespace("p").semaphore(&longest, 2), Err(Error::Invalid { .. })));
-    if cfg!(not(feature = "file")) {
-        let error = leasehold::connect("file:/tmp/nowhere").await.expect_err("not in this build");
+    let absent = [
+        (cfg!(feature = "file"), "file", "file:/tmp/nowhere"),
+        (cfg!(feature = "redis"), "redis", "redis://localhost"),
+    ];
+    for (_, feature, url) in absent.into_iter().filter(|(present, ..)| !present) {
+        let error = leasehold::connect(url).await.expect_err("not in this build");
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-        assert!(error.to_string().contains("cargo feature `file`"), "{error}");
+        assert!(error.to_string().contains(&format!("cargo feature `{feature}`")), "{error}");
     }
-    for url in ["", "nothing", "redis://localhost", "file", "carrier-pigeon:x"] {
+    for url in ["", "nothing", "file", "carrier-pigeon:x"] {
         let error = leasehold::connect(url).await.expect_err("no such engine");
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
     }
