@@ -3,10 +3,12 @@
 set -eu
 cd "$(dirname "$0")"
 
-# What each package is for: strace kills a process at a chosen system call, util-linux makes small and read-only disks,
-# procps and the C compiler are what a bare image may lack.
+# What each package is for: strace kills a process at a chosen system call, util-linux makes small and read-only disks and
+# lets a server die with the test that started it, redis-server is that server (on ports of its own: one that the package
+# starts does not matter), procps and the C compiler are what a bare image may lack.
 needed=""
-for pair in strace:strace unshare:util-linux flock:util-linux cc:build-essential; do
+for pair in strace:strace unshare:util-linux flock:util-linux setpriv:util-linux redis-server:redis-server \
+  cc:build-essential; do
   command -v "${pair%%:*}" >/dev/null 2>&1 || needed="$needed ${pair##*:}"
 done
 if [ -n "$needed" ]; then
@@ -20,4 +22,4 @@ fi
 # A tool that is missing after that fails its cases; it does not skip them.
 CI=true
 export CI
-exec cargo test --workspace --locked "$@"
+exec cargo test --workspace --all-features --locked "$@"

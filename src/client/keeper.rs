@@ -95,6 +95,7 @@ impl Keeper {
     fn look(&self, now: Moment) -> (Vec<Arc<Lease>>, Moment) {
         let mut due = Vec::new();
         let mut next = Moment::NEVER;
+        let mut first = Moment::NEVER;
         self.leases().retain(|_, lease| {
             if now >= lease.deadline() {
                 lease.lose(Loss::Deadline);
@@ -102,7 +103,7 @@ impl Keeper {
             if lease.loss().is_some() {
                 return false;
             }
-            // What is due soon goes with what is due now, so that few calls serve many leases.
+            first = first.min(lease.renew_at());
             let soon = lease.terms.lease / 24;
             if lease.renew_at() <= now + soon {
                 due.push(Arc::clone(lease));
@@ -112,6 +113,11 @@ impl Keeper {
             next = next.min(lease.deadline());
             true
         });
+        // What is due soon goes with what is due now, so that few calls serve many leases; but not before.
+        if first > now {
+            due.clear();
+            next = next.min(first);
+        }
         (due, next)
     }
 }

@@ -250,6 +250,17 @@ impl Redis {
         reply::released(self.run(&script).await?)
     }
 
+    /// Looks at a name; a second time if its token was not written down yet.
+    async fn look_well(&self, name: &Name, seen: u64) -> Result<View> {
+        let view = self.look_at(name, seen, true).await?;
+        let fresh = |held: &crate::engine::HeldClaim| held.claim.token == 0 && held.claim.owner != OwnerId(0);
+        if !view.claims.iter().any(fresh) {
+            return Ok(view);
+        }
+        tokio::time::sleep(notes::AFTER * 2).await;
+        self.look_at(name, seen, true).await
+    }
+
     async fn look_at(&self, name: &Name, seen: u64, waiters: bool) -> Result<View> {
         let keys = self.keys.of(name)?;
         let mut script = SCRIPTS.look.prepare_invoke();
@@ -345,6 +356,7 @@ impl Engine for Redis {
                 Alteration::Upgrade => script.arg("upgrade"),
                 Alteration::Value(value) => script.arg("value").arg(&*value),
             };
+            script.arg(self.notes.token(owner).unwrap_or(0));
             let answer: Vec<i64> = self.run(&script).await?;
             reply::answer(&answer)?.ok_or_else(|| reply::strange("an answer that was not asked for"))
         })
@@ -367,7 +379,7 @@ impl Engine for Redis {
     }
 
     fn look<'a>(&'a self, name: &'a Name, seen: u64) -> Reply<'a, View> {
-        Box::pin(self.look_at(name, seen, true))
+        Box::pin(self.look_well(name, seen))
     }
 
     fn list<'a>(
@@ -409,7 +421,14 @@ impl Engine for Redis {
                 script.key(key);
             }
             script.arg(name.family().word());
-            reply::broken(self.run(&script).await?)
+            // The token of a lock that was taken an instant ago stands nowhere yet.
+            let before = self.look_well(name, u64::MAX).await?.claims;
+            let mut broken = reply::broken(self.run(&script).await?)?;
+            for claim in broken.iter_mut().filter(|claim| claim.token == 0) {
+                let seen = before.iter().find(|held| held.claim.owner == claim.owner);
+                claim.token = seen.map_or(0, |held| held.claim.token);
+            }
+            Ok(broken)
         })
     }
 
@@ -461,6 +480,6 @@ impl Engine for Redis {
     }
 
     fn trouble(&self) -> Option<String> {
-        self.link.why_down()
+        Some(self.link.trouble())
     }
 }

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::child::Child;
+use crate::servers;
 use crate::wire::Wire;
 
 /// An engine, as the suite sees it.
@@ -35,6 +36,9 @@ pub(crate) fn engines() -> Vec<Arc<dyn Bench>> {
     if cfg!(feature = "file") {
         engines.push(Arc::new(File));
     }
+    if cfg!(feature = "redis") {
+        engines.push(Arc::new(Redis));
+    }
     engines
 }
 
@@ -44,6 +48,8 @@ pub(crate) struct Ground {
     clock: Option<TokioClock>,
     /// Removed at the end of the case.
     dir: Option<TempDir>,
+    /// Killed at the end of the case.
+    server: Option<Arc<servers::Redis>>,
 }
 
 pub(crate) struct Memory;
@@ -60,7 +66,7 @@ impl Bench for Memory {
     fn ground(&self) -> Ground {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let label = COUNT.fetch_add(1, Ordering::Relaxed);
-        Ground { url: format!("memory:case-{label}"), clock: None, dir: None }
+        Ground { url: format!("memory:case-{label}"), clock: None, dir: None, server: None }
     }
 }
 
@@ -77,7 +83,29 @@ impl Bench for File {
 
     fn ground(&self) -> Ground {
         let dir = TempDir::with_prefix("leasehold-").expect("a directory");
-        Ground { url: format!("file:{}", dir.path().join("store").display()), clock: None, dir: Some(dir) }
+        let url = format!("file:{}", dir.path().join("store").display());
+        Ground { url, clock: None, dir: Some(dir), server: None }
+    }
+}
+
+pub(crate) struct Redis;
+
+impl Bench for Redis {
+    fn word(&self) -> &'static str {
+        "redis"
+    }
+
+    fn missing(&self) -> Option<String> {
+        servers::Redis::missing()
+    }
+
+    fn runtime(&self) -> Runtime {
+        Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+    }
+
+    fn ground(&self) -> Ground {
+        let server = servers::Redis::start();
+        Ground { url: server.url(), clock: None, dir: None, server: Some(Arc::new(server)) }
     }
 }
 
@@ -134,9 +162,20 @@ impl Ground {
         self.dir.as_ref().map(|dir| dir.path().join("store"))
     }
 
+    /// Who is to blame while the store is stopped: errors must name it.
+    pub(crate) fn culprit(&self) -> String {
+        match &self.server {
+            Some(server) => format!("`127.0.0.1:{}`", server.port()),
+            None => format!("process {}", std::process::id()),
+        }
+    }
+
     /// Stops the store for as long as the result is kept: what a server that is paused is, or here a process that is
     /// stopped in the middle of a write.
     pub(crate) fn pause(&self) -> Option<Box<dyn Any + Send>> {
+        if let Some(server) = &self.server {
+            return Some(Box::new(PausedServer::new(server)));
+        }
         let store = self.store_dir()?;
         let boot = fs::read_dir(store)
             .ok()?
@@ -145,6 +184,22 @@ impl Ground {
         let gate = fs::OpenOptions::new().write(true).open(boot.path().join("gate")).expect("a gate");
         flock(&gate, FlockOperation::LockExclusive).expect("the gate can be locked");
         Some(Box::new(gate))
+    }
+}
+
+/// A server that goes on when this is dropped.
+struct PausedServer(Arc<servers::Redis>);
+
+impl PausedServer {
+    fn new(server: &Arc<servers::Redis>) -> PausedServer {
+        server.pause();
+        PausedServer(Arc::clone(server))
+    }
+}
+
+impl Drop for PausedServer {
+    fn drop(&mut self) {
+        self.0.resume();
     }
 }
 

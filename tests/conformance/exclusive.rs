@@ -188,7 +188,8 @@ async fn excludes_others(mut ground: Ground, maker: Maker) {
 
 async fn is_independent_of_other_names(mut ground: Ground, maker: Maker) {
     let client = ground.client().await;
-    let _x = maker.make(&client, "x").await.lock().await.expect("free");
+    let lock = maker.make(&client, "x").await;
+    let _x = lock.lock().await.expect("free");
     assert!(maker.make(&client, "y").await.try_lock().await.expect("an answer").is_some());
 }
 
@@ -209,7 +210,8 @@ async fn is_not_reentrant(mut ground: Ground, maker: Maker) {
 
 async fn never_waits_with_no_time(mut ground: Ground, maker: Maker) {
     let (one, two) = (ground.client().await, ground.client().await);
-    let held = maker.make(&one, "x").await.lock().await.expect("free");
+    let first = maker.make(&one, "x").await;
+    let held = first.lock().await.expect("free");
     let lock = maker.make(&two, "x").await;
     let before = tokio::time::Instant::now();
     assert!(lock.lock_for(Duration::ZERO).await.expect("an answer").is_none());
@@ -220,7 +222,8 @@ async fn never_waits_with_no_time(mut ground: Ground, maker: Maker) {
 
 async fn waits_no_longer_than_the_limit(mut ground: Ground, maker: Maker) {
     let (one, two) = (ground.client().await, ground.client().await);
-    let _held = maker.make(&one, "x").await.lock().await.expect("free");
+    let first = maker.make(&one, "x").await;
+    let _held = first.lock().await.expect("free");
     let lock = maker.make(&two, "x").await;
     let before = tokio::time::Instant::now();
     assert!(lock.lock_for(ms(200)).await.expect("an answer").is_none());
@@ -260,7 +263,8 @@ async fn gives_back_a_grant_whose_caller_has_gone(mut ground: Ground, maker: Mak
 
 async fn is_released_by_a_drop(mut ground: Ground, maker: Maker) {
     let (one, two) = (ground.client().await, ground.client().await);
-    let held = maker.make(&one, "x").await.lock().await.expect("free");
+    let first = maker.make(&one, "x").await;
+    let held = first.lock().await.expect("free");
     let lock = maker.make(&two, "x").await;
     let waiting = tokio::spawn(async move { lock.lock().await.map(|held| held.token()) });
     drop(held);
@@ -404,7 +408,8 @@ async fn tells_names_apart(mut ground: Ground, maker: Maker) {
 async fn tells_namespaces_apart(mut ground: Ground, maker: Maker) {
     let client = ground.client().await;
     let billing = client.namespace("billing");
-    let _held = maker.make(&client, "x").await.lock().await.expect("free");
+    let lock = maker.make(&client, "x").await;
+    let _held = lock.lock().await.expect("free");
     let inner = maker.make(&billing, "x").await;
     let _inner = inner.try_lock().await.expect("an answer").expect("another name");
     assert!(maker.make(&client, "billing/x").await.try_lock().await.expect("an answer").is_none());
@@ -431,7 +436,8 @@ async fn expires_without_renewal_and_says_so(mut ground: Ground, maker: Maker) {
     let options = ground.options();
     let (client, wire) = ground.client_on_wire(options).await;
     let other = ground.client().await;
-    let held = maker.make(&client, "x").await.lease(ms(400)).lock().await.expect("free");
+    let lock = maker.make(&client, "x").await.lease(ms(400));
+    let held = lock.lock().await.expect("free");
     let token = held.token();
     let lost = held.guard().lost();
     wire.set(Fault::Hang);
@@ -448,7 +454,8 @@ async fn expires_without_renewal_and_says_so(mut ground: Ground, maker: Maker) {
 
 async fn outlives_its_lease_while_renewed(mut ground: Ground, maker: Maker) {
     let (one, two) = (ground.client().await, ground.client().await);
-    let held = maker.make(&one, "x").await.lease(ms(300)).lock().await.expect("free");
+    let first = maker.make(&one, "x").await.lease(ms(300));
+    let held = first.lock().await.expect("free");
     let lock = maker.make(&two, "x").await;
     assert!(lock.lock_for(ms(1500)).await.expect("an answer").is_none(), "somebody else got in");
     assert_eq!(held.guard().standing(), Standing::Held);

@@ -19,6 +19,8 @@ mod mutex;
 mod process;
 mod rwlock;
 mod semaphore;
+#[path = "../servers/mod.rs"]
+mod servers;
 mod store;
 mod waiting;
 mod wire;

@@ -215,11 +215,11 @@ async fn a_stopped_store_is_an_error_and_not_a_hang(mut ground: Ground) {
         .await
         .expect_err("the store stands still");
     assert!(error.is_retryable(), "{error}");
-    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    assert!(error.to_string().contains(&ground.culprit()), "{error}");
     assert!(before.elapsed() < ms(8000), "{:?}", before.elapsed());
     soon("the loss", guard.lost()).await;
     let child = ground.child_refused().await;
-    assert!(child.contains(&format!("process {}", std::process::id())), "{child}");
+    assert!(child.contains(&ground.culprit()), "{child}");
     drop(paused);
     drop(guard);
     until("the store is as good as new", async || {

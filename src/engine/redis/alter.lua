@@ -1,4 +1,4 @@
--- Changes a claim that is held. ARGV: family, owner, what, and: weight and token, or a value.
+-- Changes a claim that is held. ARGV: family, owner, what, and: weight and token, or a value; last the token.
 local owner, what = ARGV[2], ARGV[3]
 
 local function downgrade(weight, token)
@@ -51,6 +51,13 @@ local function put(value)
   store_claim(owner, claim)
   note_change()
   return granted(claim)
+end
+
+-- Somebody else may have written it down before its token was known.
+local own = claim_of(owner)
+if own and own.token == 0 then
+  own.token = tonumber(ARGV[#ARGV])
+  store_claim(owner, own)
 end
 
 local answer

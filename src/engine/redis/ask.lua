@@ -1,6 +1,6 @@
 -- Asks for a claim, or asks again.
 -- ARGV: family, owner, weight, capacity, lease, delay, tokens, wait, round, seat, pid, host, label, value, logged,
--- not after, known token.
+-- not after, the asker's token if it knows one.
 local owner, round = ARGV[2], ARGV[9]
 local weight, capacity, lease = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local wait, logged = ARGV[8] == '1', ARGV[15] == '1'
@@ -16,13 +16,10 @@ local function ask()
   local found = extend(owner, lease)
   if found then
     if found.token == 0 then
-      -- The answer got lost that would have told the token, or it is known to the asker alone.
+      -- The answer got lost that would have told the token: it gets one now.
       local claim = claim_of(owner)
-      claim.token = tonumber(ARGV[17])
-      if claim.token == 0 then
-        claim.token = math.max(last_token() + 1, now)
-        set_last_token(claim.token)
-      end
+      claim.token = math.max(last_token() + 1, now)
+      set_last_token(claim.token)
       store_claim(owner, claim)
       found = grant_of(claim)
     end

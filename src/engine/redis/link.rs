@@ -58,6 +58,7 @@ struct Shared {
     subscribed: Mutex<BTreeSet<String>>,
     hear: Box<dyn Fn(Heard) + Send + Sync>,
     broken: Arc<Notify>,
+    pid: u32,
 }
 
 /// Where a server is, and what is expected of it.
@@ -106,6 +107,7 @@ impl Link {
             subscribed: Mutex::new(subscribed),
             hear: Box::new(hear),
             broken: Arc::default(),
+            pid: std::process::id(),
         });
         let connected = shared.connect(1).await?;
         shared.status.send_replace(Status::Up(connected));
@@ -115,6 +117,11 @@ impl Link {
 
     /// The connection, or a wait until there is one. The caller's own time limit ends the wait.
     pub(super) async fn connected(&self) -> Result<Connected> {
+        if self.shared.pid != std::process::id() {
+            return Err(Error::invalid(
+                "this client was made before a fork; a child process must connect for itself",
+            ));
+        }
         if let Status::Up(connected) = &*self.shared.status.borrow() {
             return Ok(connected.clone());
         }
@@ -132,11 +139,11 @@ impl Link {
         }
     }
 
-    /// Why there is no connection, if there is none.
-    pub(super) fn why_down(&self) -> Option<String> {
+    /// Why a call may have had no answer.
+    pub(super) fn trouble(&self) -> String {
         match &*self.shared.status.borrow() {
-            Status::Up(_) => None,
-            Status::Down(why) => Some(why.to_string()),
+            Status::Up(_) => format!("`{}` is connected and silent", self.shared.target.server),
+            Status::Down(why) => why.to_string(),
         }
     }
 

@@ -1,32 +1,26 @@
--- What is known of a name. Changes nothing. KEYS as everywhere; ARGV: family, last change seen, waiters wanted (0 or 1).
-local HOLDER, STATE, ENDS, QUEUE, LOG = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local call = redis.call
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-local function text(number) return string.format('%.0f', number) end
+-- What time alone has changed is written down first, so that whoever watches hears of it.
+expire()
+advance()
+note_change()
+settle()
 
-local held = ARGV[1] == 'lock' and call('GET', HOLDER) or ''
-local left = held ~= '' and call('PTTL', HOLDER) or 0
-local found = call('HMGET', STATE, 'format', 'capacity', 'closed', 'waiting', 'changes', 'holder')
-if found[1] and found[1] ~= '1' then
-  return redis.error_reply('LEASEHOLD format ' .. found[1])
+local held, left = '', 0
+if stranger then
+  held, left = call('GET', HOLDER) or '', call('PTTL', HOLDER)
 end
 local claims = {}
-local ours = string.match(held, '^leasehold/1 (%S+)')
-if ARGV[1] ~= 'lock' or (found[6] and found[6] ~= '' and found[6] == ours) then
-  local ends = call('ZRANGE', ENDS, 0, -1, 'WITHSCORES')
-  for i = 1, #ends, 2 do
-    local packed = tonumber(ends[i + 1]) > now and call('HGET', STATE, 'C' .. ends[i])
-    if packed then
-      local claim = cmsgpack.unpack(packed)
-      claims[#claims + 1] = { ends[i], claim.seat, text(claim.weight), text(claim.token), text(claim.tokens),
-        text(claim.lease), ends[i + 1], text(claim.delay), text(claim.since), claim.confirmed and '1' or '0', claim.pid,
-        claim.host, claim.label, claim.value }
-    end
+local ends = call('ZRANGE', ENDS, 0, -1, 'WITHSCORES')
+for i = 1, #ends, 2 do
+  local claim = claim_of(ends[i])
+  if claim then
+    claims[#claims + 1] = { ends[i], claim.seat, text(claim.weight), text(claim.token), text(claim.tokens),
+      text(claim.lease), ends[i + 1], text(claim.delay), text(claim.since), claim.confirmed and '1' or '0', claim.pid,
+      claim.host, claim.label, claim.value }
   end
-  held = ''
-elseif ours == 'shared' or ours == 'closed' then
-  held = ''
+end
+if shown and not state.holder then
+  -- It was made simple just now: all that is known stands at the holder's key again.
+  held, left = call('GET', HOLDER) or '', call('PTTL', HOLDER)
 end
 local waiters = {}
 if ARGV[3] == '1' then
@@ -42,7 +36,7 @@ if ARGV[3] == '1' then
 end
 local changes = {}
 local seen = tonumber(ARGV[2])
-if tonumber(found[5] or 0) and tonumber(found[5] or 0) > seen then
+if state.changes and state.changes > seen then
   for _, packed in ipairs(call('LRANGE', LOG, 0, -1)) do
     local change = cmsgpack.unpack(packed)
     if change.number > seen then
@@ -51,5 +45,5 @@ if tonumber(found[5] or 0) and tonumber(found[5] or 0) > seen then
     end
   end
 end
-return { text(now), held, text(left), found[2] or '0', found[3] or '0', found[4] or '0',
-  found[5] and found[5] ~= '' and found[5] or '0', claims, waiters, changes }
+return { text(now), held, text(left), text(state.capacity), text(state.closed), text(state.waiting),
+  text(state.changes or 0), claims, waiters, changes }

@@ -16,7 +16,7 @@ use super::scripts::SCRIPTS;
 use crate::claim::OwnerId;
 
 /// How long a lock is held before it is worth a note.
-const AFTER: Duration = Duration::from_millis(20);
+pub(super) const AFTER: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Notes {

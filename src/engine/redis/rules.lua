@@ -119,6 +119,8 @@ if shown then
     if not owner then
       return redis.error_reply('LEASEHOLD format of the holder')
     end
+    -- It may be known to the owner alone: whoever asks about its own claim says it last.
+    if token == '0' and ARGV[2] == owner then token = ARGV[#ARGV] end
     local left = call('PTTL', HOLDER)
     -- The lease of a key that somebody made to last for ever is counted from now.
     local expires = left < 0 and now + lease or now + left * 1000

@@ -31,7 +31,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     alter: by_the_rules!("rules.lua", "alter.lua"),
     resize: by_the_rules!("rules.lua", "resize.lua"),
     break_claims: by_the_rules!("rules.lua", "break.lua"),
-    look: Script::new(include_str!("look.lua")),
+    look: by_the_rules!("look_head.lua", "rules.lua", "look.lua"),
     renew: Script::new(include_str!("renew.lua")),
     mend: Script::new(include_str!("mend.lua")),
     note: Script::new(include_str!("note.lua")),

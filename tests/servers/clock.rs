@@ -1,0 +1,128 @@
+//! A server whose wall clock stands still until it is told to move.
+//!
+//! Only the wall clock is frozen, which is what `TIME`, the end of keys and the time-outs of `BLPOP` and its like go
+//! by. The event loop and its timers run on. A key that was set to end in 1000 ms is there at +1000 ms with 0 ms left,
+//! and gone at +1001 ms: Redis ends a key when its moment is past, not when it is reached.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::ops::Deref;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{Redis, not_installed};
+
+/// A wall clock in a file, as `clock.c` reads it.
+pub(crate) struct Clock {
+    file: File,
+    path: PathBuf,
+    micros: Mutex<u64>,
+}
+
+impl Clock {
+    /// What must be installed first, beside the server.
+    pub(crate) fn missing() -> Option<String> {
+        not_installed(&["cc"])
+    }
+
+    /// The library that freezes the clock of the program that loads it; compiled once in a process.
+    pub(crate) fn build() -> &'static Path {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        BUILT.get_or_init(|| {
+            // Not a temporary directory, which nobody would remove at the end of the process.
+            let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
+            let dir = TempDir::new_in(place).expect("a directory");
+            let fresh = dir.path().join("clock.so");
+            let mut command = Command::new("cc");
+            command.args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-x", "c", "-", "-o"]).arg(&fresh);
+            let mut cc = command.stdin(Stdio::piped()).spawn().expect("cc starts");
+            let source = include_bytes!("clock.c");
+            cc.stdin.take().expect("piped").write_all(source).expect("cc reads");
+            assert!(cc.wait().expect("cc ends").success(), "clock.c does not compile");
+            // Another process may do the same, or have a server that uses the one before.
+            let library = place.join("clock.so");
+            fs::rename(&fresh, &library).expect("a file");
+            library
+        })
+    }
+
+    fn create(path: PathBuf, micros: u64) -> Clock {
+        let file = File::create_new(&path).expect("a file");
+        let clock = Clock { file, path, micros: Mutex::new(micros) };
+        clock.set_micros(micros);
+        clock
+    }
+
+    fn set_micros(&self, micros: u64) {
+        let mut now = self.micros.lock().expect("no panic");
+        self.write(&mut now, micros);
+    }
+
+    fn advance(&self, time: Duration) {
+        let mut now = self.micros.lock().expect("no panic");
+        let then = *now + u64::try_from(time.as_micros()).expect("some years");
+        self.write(&mut now, then);
+    }
+
+    fn write(&self, now: &mut u64, then: u64) {
+        assert!(then > 0, "zero is what an empty file says");
+        // The second copy first: see clock.c.
+        for at in [8, 0] {
+            self.file.write_all_at(&then.to_ne_bytes(), at).expect("a file");
+        }
+        *now = then;
+    }
+}
+
+/// A server on a clock that stands still, at [`FrozenRedis::START`] at first. The clock survives a restart.
+pub(crate) struct FrozenRedis {
+    redis: Redis,
+    clock: Clock,
+}
+
+impl Redis {
+    pub(crate) fn start_frozen() -> FrozenRedis {
+        Redis::start_frozen_with(&[])
+    }
+
+    pub(crate) fn start_frozen_with(arguments: &[&str]) -> FrozenRedis {
+        let mut redis = Redis::prepare(arguments);
+        let clock = Clock::create(redis.home().join("clock"), FrozenRedis::START);
+        redis.environment("LD_PRELOAD", Clock::build());
+        redis.environment("LEASEHOLD_CLOCK", &clock.path);
+        redis.run();
+        FrozenRedis { redis, clock }
+    }
+}
+
+impl FrozenRedis {
+    /// Some moment in microseconds since 1970, the same in every run.
+    pub(crate) const START: u64 = 1_700_000_000_000_000;
+
+    /// What the server's clock says, in microseconds since 1970.
+    pub(crate) fn micros(&self) -> u64 {
+        *self.clock.micros.lock().expect("no panic")
+    }
+
+    /// Sets the clock, forwards or back, for every command that is sent from now on.
+    pub(crate) fn set_micros(&self, micros: u64) {
+        self.clock.set_micros(micros);
+    }
+
+    pub(crate) fn advance(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+}
+
+impl Deref for FrozenRedis {
+    type Target = Redis;
+
+    fn deref(&self) -> &Redis {
+        &self.redis
+    }
+}
