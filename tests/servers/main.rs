@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         a_frozen_server_knows_only_the_time_it_is_told,
         a_key_ends_when_its_moment_is_past,
         a_frozen_server_is_prompt_and_keeps_its_time,
+        a_frozen_server_sees_by_itself_that_time_has_moved,
     ]);
     let missing = Redis::missing().or_else(Clock::missing);
     if let Some(missing) = &missing {
@@ -418,19 +419,35 @@ fn a_key_ends_when_its_moment_is_past() {
 }
 
 fn a_frozen_server_is_prompt_and_keeps_its_time() {
-    let redis = Redis::start_frozen_with(&["--appendonly", "yes", "--hz", "100"]);
+    let redis = Redis::start_frozen_with(&["--appendonly", "yes"]);
     let before = Instant::now();
     let mut connection = redis.connect();
     for _ in 0..1000 {
         connection.command(&["INCR", "x"]).int();
     }
     assert!(before.elapsed() < ms(2000), "{:?}", before.elapsed());
-    // Nobody asks for the key: the timers of the server run, and remove it when its time is over.
-    connection.command(&["SET", "y", "1", "PX", "10"]).ok();
-    redis.advance(ms(11));
-    servers::until("the server removes it", || connection.command(&["DBSIZE"]).int() == 1);
     drop(connection);
+    redis.advance(ms(11));
     redis.restart();
     assert_eq!(redis.command(&["GET", "x"]).text(), "1000");
     assert_eq!(micros_of(&mut redis.connect()), FrozenRedis::START + 11_000);
+}
+
+/// The timers of the server run, and find a time that has moved: nobody has to ask.
+fn a_frozen_server_sees_by_itself_that_time_has_moved() {
+    let redis = Redis::start_frozen_with(&["--notify-keyspace-events", "Ex"]);
+    // Timers on this clock would now wait for years.
+    redis.set_micros(FrozenRedis::START / 2);
+    let (mut listening, mut waiting) = (redis.connect(), redis.connect());
+    listening.command(&["SUBSCRIBE", "__keyevent@0__:expired"]).array();
+    redis.command(&["SET", "x", "1", "PX", "10"]).ok();
+    waiting.send(&["BLPOP", "none", "1"]).expect("sent");
+    let blocked = || redis.command(&["INFO", "clients"]).text().contains("blocked_clients:1\r\n");
+    servers::until("it waits", blocked);
+    redis.advance(ms(11));
+    let told = listening.receive().expect("the server removes it").texts();
+    assert_eq!(told, ["message", "__keyevent@0__:expired", "x"]);
+    assert!(blocked(), "a second that was not given does not pass");
+    redis.advance(ms(990));
+    assert!(waiting.receive().expect("the wait is over").is_nil());
 }
