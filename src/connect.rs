@@ -16,6 +16,8 @@ use crate::error::{Error, Result};
 /// | `file:DIR` | claims shared by the processes of this machine that give the same directory |
 /// | `file:` | the same, in the user's default directory |
 /// | `redis://HOST:PORT/DB` | claims in a Redis server |
+/// | `redis+sentinel://HOST,HOST/NAME/DB` | the same, wherever the sentinels say that its primary is |
+/// | `redis+cluster://HOST:PORT,HOST:PORT` | claims in a Redis Cluster |
 ///
 /// # Errors
 ///
@@ -58,7 +60,8 @@ pub async fn open(url: &str, options: &Options) -> Result<Box<dyn Engine>> {
     match scheme {
         "memory" => Ok(Box::new(Memory::open(rest, Arc::clone(&options.clock)))),
         "file" => open_file(rest).await,
-        "redis" | "redis+unix" => open_redis(url).await,
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => open_redis(url).await,
         other => Err(Error::invalid(format!(
             "there is no engine `{other}:` in this version; there are `memory:`, `file:` and `redis:`"
         ))),

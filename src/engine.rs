@@ -119,6 +119,8 @@ pub enum Renewed {
     Yes,
     /// The claim is not there any more.
     Gone,
+    /// Its server did not answer in time; others did.
+    Unknown,
 }
 
 /// What is known of a name.

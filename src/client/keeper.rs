@@ -171,6 +171,7 @@ async fn renew(client: &Arc<Inner>, due: &[Arc<Lease>]) {
                     match verdict {
                         Renewed::Yes => lease.renewed(asked_at),
                         Renewed::Gone => lease.lose(Loss::Gone),
+                        Renewed::Unknown => lease.doubt(&"its server did not answer in time", now),
                     }
                 }
             }

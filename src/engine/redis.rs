@@ -17,9 +17,11 @@ use std::time::Duration;
 use redis::{Pipeline, ScriptInvocation};
 use tokio::runtime::Handle;
 
+use self::cluster::Cluster;
+use self::fleet::{Answered, Fleet, Request};
 use self::keys::{Keys, NameKeys};
-use self::link::{Connected, Heard, Link};
-use self::place::Place;
+use self::link::{Connected, Heard, Link, Target};
+use self::place::{Copies, Place, Servers};
 use self::scripts::SCRIPTS;
 use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Released, Seat, WHOLE};
 use crate::client::clock::{Clock as _, SystemClock};
@@ -30,13 +32,16 @@ use crate::engine::{
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 
+mod cluster;
 mod failure;
+mod fleet;
 mod keys;
 mod link;
 mod notes;
 mod place;
 mod reply;
 mod scripts;
+mod source;
 
 /// What one server promises.
 pub(crate) const GUARANTEES: Guarantees = Guarantees {
@@ -54,11 +59,15 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
 /// Counters below this have not been started at the server's time.
 const STARTED: u64 = 1 << 40;
 
-/// One client's connection to a server.
+/// How long replicas have to confirm that they heard of a claim.
+const CONFIRM_LIMIT: Duration = Duration::from_millis(500);
+
+/// One client's connection to its servers.
 #[derive(Debug)]
 pub(crate) struct Redis {
-    link: Link,
+    fleet: Fleet,
     keys: Keys,
+    copies: Copies,
     seat: Seat,
     ears: Arc<Ears>,
     notes: Arc<notes::Notes>,
@@ -70,6 +79,8 @@ struct Ears {
     hints: OnceLock<Hints>,
     /// The elections and cells that are watched, by channel.
     watched: Mutex<HashMap<String, Name>>,
+    /// A claim counts only when replicas have heard of it: whoever is told of one asks.
+    copies: bool,
 }
 
 impl Ears {
@@ -90,7 +101,10 @@ impl Ears {
                 let watched = self.watched().get(&channel).cloned();
                 match watched {
                     Some(name) => hints.give(Hint::Changed(name)),
-                    None => hints.give(reply::hint(&text)),
+                    None => match reply::hint(&text) {
+                        Hint::Granted { owner, .. } if self.copies => hints.give(Hint::Wake(owner)),
+                        hint => hints.give(hint),
+                    },
                 }
             }
         }
@@ -103,31 +117,58 @@ impl Redis {
         let runtime = Handle::try_current().map_err(|_| {
             Error::invalid("`redis:` must be opened inside a tokio runtime with io and time enabled")
         })?;
-        let Place { target, keys } = Place::parse(url)?;
+        let Place { servers, keys, eviction_allowed, copies } = Place::parse(url)?;
         let seat = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        let ears = Arc::new(Ears::default());
+        let ears = Arc::new(Ears { copies: copies != Copies::None, ..Ears::default() });
         let weak = Arc::downgrade(&ears);
         let hear = move |heard| {
             if let Some(ears) = Weak::upgrade(&weak) {
                 ears.hear(heard);
             }
         };
-        let link = Link::open(target, BTreeSet::from([format!("leasehold:seat:{seat}")]), hear).await?;
+        let channels = BTreeSet::from([format!("leasehold:seat:{seat}")]);
+        let fleet = match servers {
+            Servers::One(source) => {
+                let target = Target { server: source.to_string(), source, eviction_allowed };
+                Fleet::One(Link::open(target, channels, hear).await?)
+            }
+            Servers::Cluster(seeds) => {
+                Fleet::Cluster(Cluster::open(seeds, eviction_allowed, channels, hear).await?)
+            }
+        };
         let notes = Arc::new(notes::Notes::new(runtime));
-        Ok(Redis { link, keys, seat, ears, notes })
+        Ok(Redis { fleet, keys, copies, seat, ears, notes })
     }
 
-    /// Runs a script on the keys of a name.
-    async fn run<T: redis::FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T> {
-        let mut connected = self.link.connected().await?;
-        let answer = invocation.invoke_async(&mut connected.connection).await;
-        self.link.answer(&connected, answer)
+    /// Runs a script where a key is.
+    async fn run<T: redis::FromRedisValue>(&self, key: &str, script: &ScriptInvocation<'_>) -> Result<T> {
+        Ok(self.fleet.call(key, Request::Script(script)).await?.answer)
+    }
+
+    /// Makes sure that enough replicas have heard of what was written over a connection.
+    async fn confirm<T>(&self, answered: &mut Answered<T>) -> Result<()> {
+        let wanted = self.copies.of(answered.replicas);
+        if wanted == 0 {
+            return Ok(());
+        }
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(wanted).arg(CONFIRM_LIMIT.as_millis().to_string());
+        let heard: u32 = wait
+            .query_async(&mut answered.connection)
+            .await
+            .map_err(|error| failure::failed("redis", error))?;
+        if heard >= wanted {
+            return Ok(());
+        }
+        let what = format!(
+            "only {heard} of the {wanted} replicas that are needed have confirmed in {CONFIRM_LIMIT:?}"
+        );
+        Err(Error::Unavailable { engine: failure::ENGINE, what, source: None })
     }
 
     /// Takes a lock that nobody else wants: one transaction. `None` if it is not as simple as that.
     async fn take(&self, name: &Name, keys: &NameKeys, ask: &Ask) -> Result<Option<Grant>> {
-        let mut connected = self.link.connected().await?;
-        let now = server_now(&connected);
+        let now = server_now(&self.fleet.connected(&keys.holder).await?);
         let lease = u64::try_from(ask.lease.as_micros()).unwrap_or(u64::MAX).div_ceil(1000);
         let mut transaction = Pipeline::with_capacity(2);
         transaction.atomic();
@@ -139,16 +180,18 @@ impl Redis {
             .arg("PX")
             .arg(lease);
         transaction.cmd("INCR").arg(&keys.token);
-        let answer = transaction.query_async(&mut connected.connection).await;
-        let (set, counter): (Option<String>, u64) = self.link.answer(&connected, answer)?;
-        if set.is_none() {
+        let mut answered: Answered<(Option<String>, u64)> =
+            self.fleet.call(&keys.holder, Request::Transaction(&transaction)).await?;
+        let (set, counter) = (answered.answer.0.is_some(), answered.answer.1);
+        if !set {
             return Ok(None);
         }
+        self.confirm(&mut answered).await?;
         let token = if counter >= STARTED { counter } else { self.mend(name, keys, ask.owner).await? };
         if token == 0 {
             return Ok(None);
         }
-        self.notes.add(&self.link, keys, ask.owner, token);
+        self.notes.add(self.fleet.writer(&keys.holder).await, keys, ask.owner, token);
         Ok(Some(Grant { token, tokens: 1 }))
     }
 
@@ -159,19 +202,25 @@ impl Redis {
             mend.key(*key);
         });
         mend.arg(name.family().word()).arg(reply::owner_text(owner));
-        self.run(&mend).await
+        self.run(&keys.holder, &mend).await
     }
 
     /// Asks by the rules, and joins the queue if that is wanted.
     async fn ask(&self, name: &Name, keys: &NameKeys, ask: &Ask) -> Result<Answer> {
         let mut late = false;
         loop {
-            let connected = self.link.connected().await?;
+            let connected = self.fleet.connected(&keys.holder).await?;
             let not_after = server_now(&connected).saturating_add(micros(ask.answer_within));
             let invocation = self.ask_script(name, keys, ask, if late { 0 } else { not_after });
-            let answer: Vec<i64> = self.run(&invocation).await?;
-            match reply::answer(&answer)? {
-                Some(answer) => return Ok(answer),
+            let mut answered: Answered<Vec<i64>> =
+                self.fleet.call(&keys.holder, Request::Script(&invocation)).await?;
+            match reply::answer(&answered.answer)? {
+                Some(answer) => {
+                    if matches!(answer, Answer::Granted(_)) {
+                        self.confirm(&mut answered).await?;
+                    }
+                    return Ok(answer);
+                }
                 // The server's clock is not what it was when we connected, or our own request came late; if it is still
                 // wanted, then without a limit.
                 None => late = true,
@@ -221,21 +270,38 @@ impl Redis {
             && ask.lock_delay.is_zero()
             && ask.round <= 1
             && !ask.logged;
+        let epoch = self.fleet.connected(&keys.holder).await?.epoch;
+        let mut answer = Ok(None);
         if simple {
-            match self.take(name, &keys, ask).await {
-                Ok(Some(grant)) => return Ok(Answer::Granted(grant)),
-                Ok(None) => {}
-                // Whether it was taken is not known; the rules find out.
-                Err(error) if error.is_retryable() => {}
-                Err(error) => return Err(error),
-            }
+            answer = self.take(name, &keys, ask).await.map(|grant| grant.map(Answer::Granted));
         }
-        let epoch = self.link.connected().await?.epoch;
-        match self.ask(name, &keys, ask).await {
-            Err(error) if error.is_retryable() && self.link.connected().await?.epoch != epoch => {
-                self.ask(name, &keys, ask).await
+        // Whether it was taken may not be known; the rules find out. Asking twice is harmless.
+        if self.again(&answer, &keys, epoch).await? {
+            answer = self.ask(name, &keys, ask).await.map(Some);
+        }
+        if answer.is_err() && self.again(&answer, &keys, epoch).await? {
+            answer = self.ask(name, &keys, ask).await.map(Some);
+        }
+        match answer {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(reply::strange("no answer")),
+            Err(error) if self.copies != Copies::None => {
+                // What may have been granted without enough copies is given back.
+                self.release_whole(name, ask.owner, 0).await.ok();
+                Err(error)
             }
-            answer => answer,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// True if a request is worth asking again: it has no answer yet, or the connection broke before it came.
+    async fn again(&self, answer: &Result<Option<Answer>>, keys: &NameKeys, epoch: u64) -> Result<bool> {
+        match answer {
+            Ok(answer) => Ok(answer.is_none()),
+            Err(error) if error.is_retryable() => {
+                Ok(self.fleet.connected(&keys.holder).await?.epoch != epoch)
+            }
+            Err(_) => Ok(false),
         }
     }
 
@@ -247,7 +313,7 @@ impl Redis {
             script.key(key);
         }
         script.arg(name.family().word()).arg(reply::owner_text(owner)).arg(used);
-        reply::released(self.run(&script).await?)
+        reply::released(self.run(&keys.holder, &script).await?)
     }
 
     /// Looks at a name; a second time if its token was not written down yet.
@@ -269,7 +335,7 @@ impl Redis {
         }
         // A number that a script can hold.
         script.arg(name.family().word()).arg(seen.min(1 << 53)).arg(u8::from(waiters));
-        reply::view(self.run(&script).await?)
+        reply::view(self.run(&keys.holder, &script).await?)
     }
 
     /// Every key that fits one of the patterns.
@@ -277,21 +343,62 @@ impl Redis {
         const AT_ONCE: usize = 1000;
         let mut found = BTreeSet::new();
         for pattern in patterns {
-            let mut cursor = 0_u64;
-            loop {
-                let mut connected = self.link.connected().await?;
-                let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(AT_ONCE);
-                let answer = scan.query_async(&mut connected.connection).await;
-                let (next, keys): (u64, Vec<Vec<u8>>) = self.link.answer(&connected, answer)?;
-                found.extend(keys.into_iter().filter_map(|key| String::from_utf8(key).ok()));
-                cursor = next;
-                if cursor == 0 {
-                    break;
-                }
-            }
+            let answers: Vec<(u64, Vec<Vec<u8>>)> = self
+                .fleet
+                .each(|scan, so_far: &[(u64, Vec<Vec<u8>>)]| {
+                    let cursor = so_far.last().map(|(cursor, _)| *cursor);
+                    scan.arg("SCAN")
+                        .arg(cursor.unwrap_or(0))
+                        .arg("MATCH")
+                        .arg(pattern)
+                        .arg("COUNT")
+                        .arg(AT_ONCE);
+                    cursor != Some(0)
+                })
+                .await?;
+            let keys = answers.into_iter().flat_map(|(_, keys)| keys);
+            found.extend(keys.filter_map(|key| String::from_utf8(key).ok()));
         }
         Ok(found)
+    }
+
+    /// Renews claims that are on one server, in one call.
+    async fn renew_here(&self, renewals: &[&Renewal]) -> Result<Vec<Renewed>> {
+        let mut script = SCRIPTS.renew.prepare_invoke();
+        let mut here = String::new();
+        for renewal in renewals {
+            let keys = self.keys.of(&renewal.name)?;
+            here.clone_from(&keys.holder);
+            script.key(keys.holder).key(keys.state).key(keys.ends);
+            script.arg(renewal.name.family().word());
+            script.arg(reply::owner_text(renewal.owner)).arg(micros(renewal.lease));
+        }
+        let mut answered: Answered<Vec<u8>> = self.fleet.call(&here, Request::Script(&script)).await?;
+        self.confirm(&mut answered).await?;
+        let verdict = |verdict: &u8| if *verdict == 1 { Renewed::Yes } else { Renewed::Gone };
+        Ok(answered.answer.iter().map(verdict).collect())
+    }
+
+    /// Renews claims of a cluster: what is in one slot in one call, all calls at the same time. A member that does not answer in
+    /// time holds up nobody else's.
+    async fn renew_everywhere(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        let shortest = renewals.iter().map(|renewal| renewal.lease).min().unwrap_or_default();
+        let mut slots: HashMap<u16, Vec<usize>> = HashMap::new();
+        for (at, renewal) in renewals.iter().enumerate() {
+            slots.entry(cluster::slot_of(&self.keys.of(&renewal.name)?.holder)).or_default().push(at);
+        }
+        let calls = slots.into_values().map(|places| async move {
+            let here: Vec<&Renewal> = places.iter().map(|at| &renewals[*at]).collect();
+            let verdicts = tokio::time::timeout(shortest / 8, self.renew_here(&here)).await;
+            (places, verdicts)
+        });
+        let mut all = vec![Renewed::Unknown; renewals.len()];
+        for (places, verdicts) in futures_util::future::join_all(calls).await {
+            if let Ok(Ok(verdicts)) = verdicts {
+                places.into_iter().zip(verdicts).for_each(|(at, verdict)| all[at] = verdict);
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -308,7 +415,7 @@ fn server_now(connected: &Connected) -> u64 {
 impl Engine for Redis {
     fn guarantees(&self) -> Guarantees {
         let mut guarantees = GUARANTEES;
-        if self.link.facts().is_some_and(|facts| facts.evicts) {
+        if self.fleet.evicts() {
             guarantees.exclusion = "until the server runs out of memory and throws it away";
         }
         guarantees
@@ -324,18 +431,12 @@ impl Engine for Redis {
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(async move {
-            let mut script = SCRIPTS.renew.prepare_invoke();
-            for renewal in renewals {
-                let keys = self.keys.of(&renewal.name)?;
-                script.key(keys.holder).key(keys.state).key(keys.ends);
-                script.arg(renewal.name.family().word());
-                script.arg(reply::owner_text(renewal.owner)).arg(micros(renewal.lease));
+        match &self.fleet {
+            Fleet::One(_) => {
+                Box::pin(async move { self.renew_here(&renewals.iter().collect::<Vec<_>>()).await })
             }
-            let verdicts: Vec<u8> = self.run(&script).await?;
-            let verdict = |verdict: u8| if verdict == 1 { Renewed::Yes } else { Renewed::Gone };
-            Ok(verdicts.into_iter().map(verdict).collect())
-        })
+            Fleet::Cluster(_) => Box::pin(self.renew_everywhere(renewals)),
+        }
     }
 
     fn release<'a>(&'a self, name: &'a Name, owner: OwnerId, used: u64) -> Reply<'a, Released> {
@@ -357,7 +458,10 @@ impl Engine for Redis {
                 Alteration::Value(value) => script.arg("value").arg(&*value),
             };
             script.arg(self.notes.token(owner).unwrap_or(0));
-            let answer: Vec<i64> = self.run(&script).await?;
+            let mut answered: Answered<Vec<i64>> =
+                self.fleet.call(&keys.holder, Request::Script(&script)).await?;
+            self.confirm(&mut answered).await?;
+            let answer = answered.answer;
             reply::answer(&answer)?.ok_or_else(|| reply::strange("an answer that was not asked for"))
         })
     }
@@ -370,7 +474,7 @@ impl Engine for Redis {
                 script.key(key);
             }
             script.arg(name.family().word()).arg(declared).arg(capacity);
-            let answer: Vec<i64> = self.run(&script).await?;
+            let answer: Vec<i64> = self.run(&keys.holder, &script).await?;
             match reply::answer(&answer)? {
                 Some(Answer::Refused(refused)) => Err(refusal(name, refused)),
                 _ => Ok(()),
@@ -423,7 +527,7 @@ impl Engine for Redis {
             script.arg(name.family().word());
             // The token of a lock that was taken an instant ago stands nowhere yet.
             let before = self.look_well(name, u64::MAX).await?.claims;
-            let mut broken = reply::broken(self.run(&script).await?)?;
+            let mut broken = reply::broken(self.run(&keys.holder, &script).await?)?;
             for claim in broken.iter_mut().filter(|claim| claim.token == 0) {
                 let seen = before.iter().find(|held| held.claim.owner == claim.owner);
                 claim.token = seen.map_or(0, |held| held.claim.token);
@@ -434,15 +538,17 @@ impl Engine for Redis {
 
     fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
         Box::pin(async move {
-            let mut script = SCRIPTS.swap.key(self.keys.cell(name)?);
+            let key = self.keys.cell(name)?;
+            let mut script = SCRIPTS.swap.key(&key);
             script.arg("read");
-            reply::cell(self.run(&script).await?)
+            reply::cell(self.run(&key, &script).await?)
         })
     }
 
     fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
         Box::pin(async move {
-            let mut script = SCRIPTS.swap.key(self.keys.cell(name)?);
+            let key = self.keys.cell(name)?;
+            let mut script = SCRIPTS.swap.key(&key);
             script.arg("swap").arg(version);
             match &value {
                 Some(CellValue { bytes, lives }) => {
@@ -450,7 +556,7 @@ impl Engine for Redis {
                 }
                 None => script.arg(0).arg(""),
             };
-            reply::swapped(self.run(&script).await?)
+            reply::swapped(self.run(&key, &script).await?)
         })
     }
 
@@ -464,11 +570,11 @@ impl Engine for Redis {
             match watching {
                 Watching::On => {
                     self.ears.watched().insert(channel.clone(), name.clone());
-                    self.link.subscribe(&channel).await
+                    self.fleet.subscribe(&channel).await
                 }
                 Watching::Off => {
                     self.ears.watched().remove(&channel);
-                    self.link.unsubscribe(&channel).await
+                    self.fleet.unsubscribe(&channel).await
                 }
             }
         })
@@ -480,6 +586,6 @@ impl Engine for Redis {
     }
 
     fn trouble(&self) -> Option<String> {
-        Some(self.link.trouble())
+        Some(self.fleet.trouble())
     }
 }

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::{Client, Options, TokioClock};
@@ -38,6 +38,8 @@ pub(crate) fn engines() -> Vec<Arc<dyn Bench>> {
     }
     if cfg!(feature = "redis") {
         engines.push(Arc::new(Redis));
+        engines.push(Arc::new(RedisSentinel));
+        engines.push(Arc::new(RedisCluster));
     }
     engines
 }
@@ -48,8 +50,15 @@ pub(crate) struct Ground {
     clock: Option<TokioClock>,
     /// Removed at the end of the case.
     dir: Option<TempDir>,
-    /// Killed at the end of the case.
-    server: Option<Arc<servers::Redis>>,
+    /// Killed at the end of the case, or kept for the next.
+    servers: Option<Servers>,
+}
+
+/// The servers of a case.
+enum Servers {
+    One(Arc<servers::Redis>),
+    Sentinels(Borrowed<servers::Sentinels>),
+    Cluster(Borrowed<servers::Cluster>),
 }
 
 pub(crate) struct Memory;
@@ -66,7 +75,7 @@ impl Bench for Memory {
     fn ground(&self) -> Ground {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let label = COUNT.fetch_add(1, Ordering::Relaxed);
-        Ground { url: format!("memory:case-{label}"), clock: None, dir: None, server: None }
+        Ground { url: format!("memory:case-{label}"), clock: None, dir: None, servers: None }
     }
 }
 
@@ -84,7 +93,7 @@ impl Bench for File {
     fn ground(&self) -> Ground {
         let dir = TempDir::with_prefix("leasehold-").expect("a directory");
         let url = format!("file:{}", dir.path().join("store").display());
-        Ground { url, clock: None, dir: Some(dir), server: None }
+        Ground { url, clock: None, dir: Some(dir), servers: None }
     }
 }
 
@@ -105,7 +114,112 @@ impl Bench for Redis {
 
     fn ground(&self) -> Ground {
         let server = servers::Redis::start();
-        Ground { url: server.url(), clock: None, dir: None, server: Some(Arc::new(server)) }
+        let url = server.url();
+        Ground { url, clock: None, dir: None, servers: Some(Servers::One(Arc::new(server))) }
+    }
+}
+
+pub(crate) struct RedisSentinel;
+
+impl Bench for RedisSentinel {
+    fn word(&self) -> &'static str {
+        "redis+sentinel"
+    }
+
+    fn missing(&self) -> Option<String> {
+        servers::Redis::missing()
+    }
+
+    fn runtime(&self) -> Runtime {
+        Redis.runtime()
+    }
+
+    fn ground(&self) -> Ground {
+        static IDLE: Idle<servers::Sentinels> = Idle::new();
+        let found = IDLE.take(servers::Sentinels::start);
+        let url = found.value.url();
+        found.value.primary().command(&["FLUSHALL"]).ok();
+        Ground { url, clock: None, dir: None, servers: Some(Servers::Sentinels(found)) }
+    }
+}
+
+pub(crate) struct RedisCluster;
+
+impl Bench for RedisCluster {
+    fn word(&self) -> &'static str {
+        "redis+cluster"
+    }
+
+    fn missing(&self) -> Option<String> {
+        servers::Redis::missing()
+    }
+
+    fn runtime(&self) -> Runtime {
+        Redis.runtime()
+    }
+
+    fn ground(&self) -> Ground {
+        static IDLE: Idle<servers::Cluster> = Idle::new();
+        let found = IDLE.take(servers::Cluster::start);
+        let url = found.value.url();
+        for primary in &found.value.members[..3] {
+            primary.command(&["FLUSHALL"]).ok();
+        }
+        Ground { url, clock: None, dir: None, servers: Some(Servers::Cluster(found)) }
+    }
+}
+
+/// Servers that take long to start, between the cases that use them. A case has them to itself.
+struct Idle<T: 'static>(Mutex<Vec<T>>);
+
+impl<T> Idle<T> {
+    const fn new() -> Idle<T> {
+        Idle(Mutex::new(Vec::new()))
+    }
+
+    fn take(&'static self, start: impl FnOnce() -> T) -> Borrowed<T> {
+        let idle = self.0.lock().expect("no panic").pop();
+        Borrowed {
+            value: Some(idle.unwrap_or_else(start)).into(),
+            home: &self.0,
+            spoilt: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Servers that go back when this is dropped, unless they were hurt.
+struct Borrowed<T: 'static> {
+    value: Kept<T>,
+    home: &'static Mutex<Vec<T>>,
+    spoilt: AtomicBool,
+}
+
+impl<T> Drop for Borrowed<T> {
+    fn drop(&mut self) {
+        if !self.spoilt.load(Ordering::Acquire)
+            && !std::thread::panicking()
+            && let Some(value) = self.value.0.take()
+            && let Ok(mut home) = self.home.lock()
+        {
+            home.push(value);
+        }
+    }
+}
+
+/// There until it is given back.
+struct Kept<T>(Option<T>);
+
+impl<T> From<Option<T>> for Kept<T> {
+    fn from(value: Option<T>) -> Kept<T> {
+        Kept(value)
+    }
+}
+
+impl<T> std::ops::Deref for Kept<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("not given back yet")
     }
 }
 
@@ -164,8 +278,10 @@ impl Ground {
 
     /// Who is to blame while the store is stopped: errors must name it.
     pub(crate) fn culprit(&self) -> String {
-        match &self.server {
-            Some(server) => format!("`127.0.0.1:{}`", server.port()),
+        match &self.servers {
+            Some(Servers::One(server)) => format!("`127.0.0.1:{}`", server.port()),
+            // They fail over, to a server that answers, if they are given the time.
+            Some(Servers::Sentinels(_) | Servers::Cluster(_)) => "127.0.0.1:".into(),
             None => format!("process {}", std::process::id()),
         }
     }
@@ -173,8 +289,8 @@ impl Ground {
     /// Stops the store for as long as the result is kept: what a server that is paused is, or here a process that is
     /// stopped in the middle of a write.
     pub(crate) fn pause(&self) -> Option<Box<dyn Any + Send>> {
-        if let Some(server) = &self.server {
-            return Some(Box::new(PausedServer::new(server)));
+        if let Some(servers) = &self.servers {
+            return Some(Box::new(servers.pause()));
         }
         let store = self.store_dir()?;
         let boot = fs::read_dir(store)
@@ -187,19 +303,35 @@ impl Ground {
     }
 }
 
-/// A server that goes on when this is dropped.
-struct PausedServer(Arc<servers::Redis>);
-
-impl PausedServer {
-    fn new(server: &Arc<servers::Redis>) -> PausedServer {
-        server.pause();
-        PausedServer(Arc::clone(server))
+impl Servers {
+    /// Stops all servers that keep names.
+    fn pause(&self) -> Paused {
+        let stopped: Vec<&servers::Redis> = match self {
+            Servers::One(server) => vec![server],
+            Servers::Sentinels(all) => {
+                all.spoilt.store(true, Ordering::Release);
+                all.value.servers.iter().collect()
+            }
+            Servers::Cluster(all) => {
+                all.spoilt.store(true, Ordering::Release);
+                all.value.members.iter().collect()
+            }
+        };
+        stopped.iter().for_each(|server| server.pause());
+        Paused(stopped.iter().map(|server| server.pid()).collect())
     }
 }
 
-impl Drop for PausedServer {
+/// Servers that go on when this is dropped.
+struct Paused(Vec<u32>);
+
+impl Drop for Paused {
     fn drop(&mut self) {
-        self.0.resume();
+        for pid in &self.0 {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) {
+                rustix::process::kill_process(pid, rustix::process::Signal::CONT).ok();
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 mod clock;
 mod proxy;
 mod redis;
+mod topology;
 
 use std::env;
 use std::io;
@@ -24,6 +25,7 @@ use tokio::net::TcpSocket;
 pub(crate) use self::clock::{Clock, FrozenRedis};
 pub(crate) use self::proxy::Proxy;
 pub(crate) use self::redis::{Connection, Redis, Reply};
+pub(crate) use self::topology::{Cluster, Sentinels};
 
 /// Nothing here takes longer than this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
@@ -32,7 +34,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 ///
 /// A socket that is bound and does not listen holds the number: nobody else is given it, and who connects is refused.
 /// A server that asks for the number with SO_REUSEADDR, as servers do, gets it nevertheless.
-struct Port {
+pub(crate) struct Port {
     number: u16,
     _held: TcpSocket,
 }

@@ -23,6 +23,8 @@ pub(crate) struct Redis {
     home: TempDir,
     arguments: Vec<String>,
     environment: Vec<(&'static str, OsString)>,
+    /// What a sentinel was told; it writes there what it learns.
+    sentinel: Option<PathBuf>,
     process: Mutex<Option<Child>>,
 }
 
@@ -50,6 +52,18 @@ impl Redis {
         redis.try_run().map(|()| redis)
     }
 
+    /// A sentinel that is told these things.
+    pub(crate) fn start_sentinel(lines: &[&str]) -> Redis {
+        let mut redis = Redis::prepare(&[]);
+        let port = redis.port.number;
+        let first = format!("port {port}\nbind 127.0.0.1\ndir {}\nloglevel warning\n", redis.dir().display());
+        let config = redis.dir().join("sentinel.conf");
+        fs::write(&config, first + &lines.join("\n") + "\n").expect("a file");
+        redis.sentinel = Some(config);
+        redis.run();
+        redis
+    }
+
     /// A server that is not running yet.
     pub(super) fn prepare(arguments: &[&str]) -> Redis {
         let home = TempDir::with_prefix("leasehold-redis-").expect("a directory");
@@ -59,6 +73,7 @@ impl Redis {
             home,
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
             environment: Vec::new(),
+            sentinel: None,
             process: Mutex::new(None),
         }
     }
@@ -83,10 +98,14 @@ impl Redis {
         assert!(process.is_none(), "the server is running");
         let log = File::options().create(true).append(true).open(self.log_path()).expect("a log");
         let child = spawn("redis-server", |command| {
-            command.args(["--bind", "127.0.0.1", "--port", &self.port.number.to_string()]);
-            command.args(["--daemonize", "no", "--loglevel", "warning"]);
-            command.args(["--save", "", "--appendonly", "no"]);
-            command.arg("--dir").arg(self.dir()).args(&self.arguments);
+            if let Some(config) = &self.sentinel {
+                command.arg(config).arg("--sentinel");
+            } else {
+                command.args(["--bind", "127.0.0.1", "--port", &self.port.number.to_string()]);
+                command.args(["--daemonize", "no", "--loglevel", "warning"]);
+                command.args(["--save", "", "--appendonly", "no"]);
+                command.arg("--dir").arg(self.dir()).args(&self.arguments);
+            }
             command.current_dir(self.dir()).envs(self.environment.iter().cloned());
             command.stdin(Stdio::null());
             command.stdout(log.try_clone().expect("a file")).stderr(log);
@@ -125,6 +144,11 @@ impl Redis {
     /// Where the server keeps its data, and where it runs.
     pub(crate) fn dir(&self) -> PathBuf {
         self.home.path().join("data")
+    }
+
+    /// True unless it was killed.
+    pub(crate) fn runs(&self) -> bool {
+        self.process().is_some()
     }
 
     /// The server's own process.

@@ -106,7 +106,7 @@ fn beside(key: &str, what: &str) -> String {
 }
 
 /// The part of a key that decides its slot, if it is not the whole key.
-fn tag(key: &str) -> Option<&str> {
+pub(super) fn tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;
     (!tag.is_empty()).then_some(tag)

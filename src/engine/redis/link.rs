@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisResult, Value};
+use redis::{AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::failure::{ENGINE, failed, too_old, unreachable};
+use super::source::{Source, client};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 
@@ -26,6 +27,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How often an idle connection is tried, and how long the answer may take.
 const PING_EVERY: Duration = Duration::from_secs(3);
 const PING_LIMIT: Duration = Duration::from_secs(5);
+/// How often the sentinels are asked whether the server is still the primary.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
 /// What is heard from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +66,7 @@ struct Shared {
 
 /// Where a server is, and what is expected of it.
 pub(super) struct Target {
-    pub(super) client: redis::Client,
+    pub(super) source: Source,
     /// For messages; never with a password.
     pub(super) server: String,
     /// Live with a server that may throw locks away when its memory is full.
@@ -85,6 +88,8 @@ pub(super) struct Connected {
     pub(super) ahead: i128,
     /// Counts connections.
     pub(super) epoch: u64,
+    /// Where the server is.
+    addr: Arc<ConnectionAddr>,
 }
 
 impl fmt::Debug for Link {
@@ -139,10 +144,25 @@ impl Link {
         }
     }
 
+    /// The server, for messages.
+    pub(super) fn server(&self) -> &str {
+        &self.shared.target.server
+    }
+
+    /// The connection, if there is one now.
+    pub(super) fn connected_now(&self) -> Option<Connected> {
+        match &*self.shared.status.borrow() {
+            Status::Up(connected) => Some(connected.clone()),
+            Status::Down(_) => None,
+        }
+    }
+
     /// Why a call may have had no answer.
     pub(super) fn trouble(&self) -> String {
         match &*self.shared.status.borrow() {
-            Status::Up(_) => format!("`{}` is connected and silent", self.shared.target.server),
+            Status::Up(connected) => {
+                format!("`{}` is connected and silent", self.shared.target.name(&connected.addr))
+            }
             Status::Down(why) => why.to_string(),
         }
     }
@@ -270,9 +290,15 @@ impl Shared {
     async fn until_lost(&self) {
         loop {
             let Status::Up(mut connected) = self.status.borrow().clone() else { return };
+            let follows = matches!(self.target.source, Source::Sentinels(_));
             tokio::select! {
                 () = self.broken.notified() => continue,
-                () = tokio::time::sleep(PING_EVERY) => {}
+                () = tokio::time::sleep(if follows { FOLLOW_EVERY } else { PING_EVERY }) => {}
+            }
+            // A primary that was cut off from the others may not know yet that it is none any more.
+            if self.target.source.moved_from(&connected.addr).await {
+                self.lost(connected.epoch, "another server is the primary now");
+                continue;
             }
             let ping = redis::cmd("PING");
             let answer =
@@ -297,7 +323,6 @@ impl Shared {
     }
 
     async fn connect_and_check(self: &Arc<Shared>, epoch: u64) -> Result<Connected> {
-        let server = &self.target.server;
         // Weak: the connection must not keep alive what keeps the connection.
         let weak = Arc::downgrade(self);
         let config = AsyncConnectionConfig::new()
@@ -311,11 +336,16 @@ impl Shared {
                 }
                 Ok::<(), redis::aio::SendError>(())
             });
-        let connection = self.target.client.get_multiplexed_async_connection_with_config(&config).await;
+        let info = self.target.source.find().await?;
+        let addr = Arc::new(info.addr().clone());
+        let server = &self.target.name(&addr);
+        let client = client(info).map_err(|error| unreachable(server, error))?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connection.map_err(|error| unreachable(server, error))?;
         let info: String =
             redis::cmd("INFO").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
-        let facts = self.target.check(&info)?;
+        let mut facts = self.target.check(&info, server)?;
+        facts.replicas = self.target.source.replicas().await.unwrap_or(facts.replicas);
         let asked_at = SystemClock.now().as_micros();
         let (seconds, micros): (i128, i128) =
             redis::cmd("TIME").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
@@ -324,7 +354,7 @@ impl Shared {
         if !channels.is_empty() {
             connection.subscribe(channels).await.map_err(|error| failed(server, error))?;
         }
-        Ok(Connected { connection, facts: Arc::new(facts), ahead, epoch })
+        Ok(Connected { connection, facts: Arc::new(facts), ahead, epoch, addr })
     }
 
     fn heard(&self, epoch: u64, push: &PushInfo) {
@@ -341,15 +371,16 @@ impl Shared {
 }
 
 impl Target {
-    /// A connection that speaks the protocol that we need.
-    pub(super) fn client(info: redis::ConnectionInfo) -> RedisResult<redis::Client> {
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        redis::Client::open(info.set_redis_settings(settings))
+    /// A server, for messages.
+    fn name(&self, addr: &ConnectionAddr) -> String {
+        match self.source {
+            Source::Fixed(_) => self.server.clone(),
+            Source::Sentinels(_) => format!("{} ({addr})", self.server),
+        }
     }
 
     /// Reads what the server says of itself, and refuses one that can not keep locks.
-    fn check(&self, info: &str) -> Result<Facts> {
-        let server = &self.server;
+    fn check(&self, info: &str, server: &str) -> Result<Facts> {
         let field = |name: &str| {
             info.lines()
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
@@ -362,6 +393,11 @@ impl Target {
         let version_parts = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
         if version_parts < (6, 2) {
             return Err(unfit(too_old(server, version)));
+        }
+        if field("role") == "slave" && matches!(self.source, Source::Sentinels(_)) {
+            let what =
+                format!("`{server}` is the primary by the sentinels' word and a replica by its own; waiting");
+            return Err(Error::Unavailable { engine: ENGINE, what, source: None });
         }
         if field("role") == "slave" {
             return Err(unfit(format!(

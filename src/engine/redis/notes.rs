@@ -4,13 +4,16 @@
 //! it is written to the holder's key a moment later, if the lock is still held: most are not, and cost nothing.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use redis::ScriptInvocation;
 use tokio::runtime::Handle;
 
 use super::keys::NameKeys;
-use super::link::Link;
+use super::link::Writer;
 use super::reply::owner_text;
 use super::scripts::SCRIPTS;
 use crate::claim::OwnerId;
@@ -31,11 +34,16 @@ struct State {
     under_way: bool,
 }
 
-#[derive(Debug)]
 struct Note {
     token: u64,
-    /// The holder's key and the state's; gone once written down.
-    keys: Option<(String, String)>,
+    /// What to write, and where; gone once written down.
+    script: Option<(Writer, ScriptInvocation<'static>)>,
+}
+
+impl fmt::Debug for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Note").field("token", &self.token).finish_non_exhaustive()
+    }
 }
 
 impl Notes {
@@ -55,36 +63,38 @@ impl Notes {
         self.lock().tokens.remove(&owner);
     }
 
-    pub(super) fn add(self: &Arc<Notes>, link: &Link, keys: &NameKeys, owner: OwnerId, token: u64) {
+    pub(super) fn add(
+        self: &Arc<Notes>,
+        writer: Option<Writer>,
+        keys: &NameKeys,
+        owner: OwnerId,
+        token: u64,
+    ) {
+        let Some(writer) = writer else { return };
+        let mut script = SCRIPTS.note.prepare_invoke();
+        script.key(&keys.holder).key(&keys.state).arg(owner_text(owner)).arg(token);
         let mut state = self.lock();
-        let keys = Some((keys.holder.clone(), keys.state.clone()));
-        state.tokens.insert(owner, Note { token, keys });
+        state.tokens.insert(owner, Note { token, script: Some((writer, script)) });
         if state.under_way {
             return;
         }
         state.under_way = true;
         drop(state);
-        let (notes, writer) = (Arc::clone(self), link.writer());
+        let notes = Arc::clone(self);
         self.runtime.spawn(async move {
             tokio::time::sleep(AFTER).await;
-            let Some(script) = notes.script() else { return };
-            // It is for those who look: if it is lost, they see no token.
-            writer.run(&script).await;
+            let written = notes.unwritten().into_iter().map(|(writer, script)| async move {
+                // It is for those who look: if it is lost, they see no token.
+                writer.run(&script).await;
+            });
+            join_all(written).await;
         });
     }
 
     /// What is to be written, and a clean slate.
-    fn script(&self) -> Option<redis::ScriptInvocation<'static>> {
+    fn unwritten(&self) -> Vec<(Writer, ScriptInvocation<'static>)> {
         let mut state = self.lock();
         state.under_way = false;
-        let mut script = SCRIPTS.note.prepare_invoke();
-        let mut any = false;
-        for (owner, note) in &mut state.tokens {
-            if let Some((holder, name_state)) = note.keys.take() {
-                script.key(holder).key(name_state).arg(owner_text(*owner)).arg(note.token);
-                any = true;
-            }
-        }
-        any.then_some(script)
+        state.tokens.values_mut().filter_map(|note| note.script.take()).collect()
     }
 }

@@ -1,59 +1,243 @@
-//! What a URL says: where the server is, and how it is used.
+//! What a URL says: where the servers are, and how they are used.
 
-use redis::IntoConnectionInfo as _;
+use redis::{ConnectionInfo, IntoConnectionInfo as _};
 
 use super::keys::Keys;
-use super::link::Target;
+use super::source::{Sentinels, Source};
 use crate::error::{Error, Result};
 
-/// A server and how it is used.
+/// The servers and how they are used.
 pub(super) struct Place {
-    pub(super) target: Target,
+    pub(super) servers: Servers,
     pub(super) keys: Keys,
+    pub(super) eviction_allowed: bool,
+    pub(super) copies: Copies,
+}
+
+/// One server at a time, or a cluster, of which some members are known.
+#[expect(clippy::large_enum_variant, reason = "there is one of it, for a moment")]
+pub(super) enum Servers {
+    One(Source),
+    Cluster(Vec<ConnectionInfo>),
+}
+
+/// How many replicas must have heard of a claim before it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Copies {
+    /// None.
+    #[default]
+    None,
+    /// That many.
+    Some(u32),
+    /// So many that they are a majority, with the primary.
+    Majority,
+}
+
+impl Copies {
+    /// How many replicas of so many.
+    pub(super) fn of(self, replicas: u32) -> u32 {
+        match self {
+            Copies::None => 0,
+            Copies::Some(count) => count,
+            Copies::Majority => replicas.div_ceil(2),
+        }
+    }
+}
+
+/// The options of a URL.
+#[derive(Default)]
+struct Options {
+    keys: Option<Keys>,
+    eviction_allowed: bool,
+    copies: Copies,
+    sentinel_user: Option<String>,
+    sentinel_password: Option<String>,
+    /// Files with certificates and a key.
+    ca: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+    /// The driver's own.
+    rest: Vec<String>,
 }
 
 impl Place {
     /// Reads a URL. Its own options are taken out; the rest is the driver's.
     pub(super) fn parse(url: &str) -> Result<Place> {
-        let mut keys = Keys { prefix: "lock:".into(), raw: false };
-        let mut eviction_allowed = false;
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
-        let mut rest = Vec::new();
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            match option.split_once('=').unwrap_or((option, "")) {
-                ("prefix", prefix) => keys.prefix = decode(prefix),
-                ("raw", "" | "true") => keys = Keys { prefix: String::new(), raw: true },
-                ("eviction", "allow") => eviction_allowed = true,
-                ("eviction", "refuse") => eviction_allowed = false,
-                // A unix socket has nowhere else to put them.
-                ("db" | "user" | "pass", _) if address.starts_with("redis+unix:") => rest.push(option),
-                (other, _) => {
-                    return Err(Error::invalid(format!(
-                        "`redis:` has no option `{other}` like that; there are `prefix=TEXT`, `raw`, and \
-                         `eviction=allow`"
-                    )));
-                }
+        let (scheme, rest) = address.split_once(':').unwrap_or((address, ""));
+        let options = options(query, scheme)?;
+        let (plain, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let servers = match kind {
+            "sentinel" => Servers::One(Source::Sentinels(sentinels(plain, rest, &options)?)),
+            "cluster" => Servers::Cluster(infos(plain, rest, &options)?),
+            _ => {
+                let query = if options.rest.is_empty() {
+                    String::new()
+                } else {
+                    format!("?{}", options.rest.join("&"))
+                };
+                Servers::One(Source::Fixed(info(&format!("{address}{query}"), &options)?))
             }
-        }
-        let plain =
-            if rest.is_empty() { address.to_owned() } else { format!("{address}?{}", rest.join("&")) };
-        let wrong = |error: redis::RedisError| {
-            // The driver's own words may repeat the URL, and with it the password.
-            Error::invalid(format!(
-                "`{}` is not the URL of a server ({}); it looks like `redis://HOST:PORT/DB`",
-                without_password(address),
-                error.category()
-            ))
         };
-        let info = plain.as_str().into_connection_info().map_err(wrong)?;
-        let server = info.addr().to_string();
-        let client = Target::client(info).map_err(wrong)?;
-        Ok(Place { target: Target { client, server, eviction_allowed }, keys })
+        let fixed = matches!(servers, Servers::One(Source::Fixed(_)));
+        if fixed && options.copies == Copies::Majority {
+            return Err(Error::invalid(
+                "`wait=majority` needs to know how many replicas there are: give a number (`wait=1`), or connect to \
+                 the sentinels or the cluster",
+            ));
+        }
+        Ok(Place {
+            servers,
+            keys: options.keys.unwrap_or(Keys { prefix: "lock:".into(), raw: false }),
+            eviction_allowed: options.eviction_allowed,
+            copies: options.copies,
+        })
     }
 }
 
+fn options(query: &str, scheme: &str) -> Result<Options> {
+    let mut options = Options::default();
+    for option in query.split('&').filter(|option| !option.is_empty()) {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let text = || decode(value);
+        match (name, value) {
+            ("prefix", _) => options.keys = Some(Keys { prefix: text(), raw: false }),
+            ("raw", "" | "true") => options.keys = Some(Keys { prefix: String::new(), raw: true }),
+            ("eviction", "allow") => options.eviction_allowed = true,
+            ("eviction", "refuse") => options.eviction_allowed = false,
+            ("wait", "none") => options.copies = Copies::None,
+            ("wait", "majority") => options.copies = Copies::Majority,
+            ("wait", count) if count.parse::<u32>().is_ok() => {
+                options.copies = Copies::Some(count.parse().unwrap_or(0));
+            }
+            ("sentinel_user", _) => options.sentinel_user = Some(text()),
+            ("sentinel_password", _) => options.sentinel_password = Some(text()),
+            ("ca", _) => options.ca = Some(text()),
+            ("cert", _) => options.cert = Some(text()),
+            ("key", _) => options.key = Some(text()),
+            // A unix socket has nowhere else to put them.
+            ("db" | "user" | "pass", _) if scheme == "redis+unix" => options.rest.push(option.to_owned()),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "`redis:` has no option `{name}` like that; there are `prefix=TEXT`, `raw`, `wait=N`, \
+                     `wait=majority`, `eviction=allow`, `ca=FILE`, `cert=FILE` with `key=FILE`, `sentinel_user=` and \
+                     `sentinel_password=`"
+                )));
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// Reads `//USER:PASSWORD@HOST:PORT,HOST:PORT/REST`: one URL for each host, and the rest.
+fn hosts(rest: &str) -> Result<(String, Vec<&str>, &str)> {
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (user, hosts) = match authority.rsplit_once('@') {
+        Some((user, hosts)) => (format!("{user}@"), hosts),
+        None => (String::new(), authority),
+    };
+    let hosts: Vec<&str> = hosts.split(',').filter(|host| !host.is_empty()).collect();
+    if hosts.is_empty() {
+        return Err(Error::invalid(
+            "the URL names no server; it looks like `redis+cluster://HOST:PORT,HOST:PORT`",
+        ));
+    }
+    Ok((user, hosts, path))
+}
+
+fn infos(plain: &str, rest: &str, options: &Options) -> Result<Vec<ConnectionInfo>> {
+    let (user, hosts, _) = hosts(rest)?;
+    hosts.iter().map(|host| info(&format!("{plain}://{user}{host}"), options)).collect()
+}
+
+fn sentinels(plain: &str, rest: &str, options: &Options) -> Result<Sentinels> {
+    const PORT: &str = ":26379";
+    let (user, hosts, path) = hosts(rest)?;
+    let (primary, db) = path.split_once('/').unwrap_or((path, ""));
+    if primary.is_empty() {
+        return Err(Error::invalid(
+            "the URL does not say what the sentinels call the primary; it looks like \
+             `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB`",
+        ));
+    }
+    let mut sentinels = Vec::new();
+    for host in &hosts {
+        let port = if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+            ""
+        } else {
+            PORT
+        };
+        let sentinel = info(&format!("{plain}://{host}{port}"), options)?;
+        let mut settings = sentinel.redis_settings().clone();
+        if let Some(user) = &options.sentinel_user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &options.sentinel_password {
+            settings = settings.set_password(password);
+        }
+        sentinels.push(sentinel.set_redis_settings(settings));
+    }
+    let node = info(&format!("{plain}://{user}{}/{db}", hosts[0]), options)?;
+    Ok(Sentinels { sentinels, primary: decode(primary), node, current: tokio::sync::Mutex::default() })
+}
+
+/// One server, as the driver understands it.
+fn info(url: &str, options: &Options) -> Result<ConnectionInfo> {
+    let wrong = |error: redis::RedisError| {
+        // The driver's own words may repeat the URL, and with it the password.
+        Error::invalid(format!(
+            "`{}` is not the URL of a server ({}); it looks like `redis://HOST:PORT/DB`",
+            without_password(url),
+            error.category()
+        ))
+    };
+    let info = url.into_connection_info().map_err(wrong)?;
+    if !info.addr().is_supported() {
+        return Err(Error::Unsupported {
+            engine: "redis",
+            what: "`rediss:` is not in this build; enable the cargo feature `redis-tls` of the crate `leasehold`".into(),
+        });
+    }
+    with_certificates(info, options)
+}
+
+#[cfg(not(feature = "redis-tls"))]
+fn with_certificates(info: ConnectionInfo, options: &Options) -> Result<ConnectionInfo> {
+    if options.ca.is_some() || options.cert.is_some() || options.key.is_some() {
+        return Err(Error::invalid("`ca`, `cert` and `key` are for `rediss:`"));
+    }
+    Ok(info)
+}
+
+#[cfg(feature = "redis-tls")]
+fn with_certificates(info: ConnectionInfo, options: &Options) -> Result<ConnectionInfo> {
+    if !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+        if options.ca.is_some() || options.cert.is_some() || options.key.is_some() {
+            return Err(Error::invalid("`ca`, `cert` and `key` are for `rediss:`"));
+        }
+        return Ok(info);
+    }
+    let read = |file: &String| {
+        std::fs::read(file)
+            .map_err(|error| Error::invalid(format!("can not read the certificate `{file}`: {error}")))
+    };
+    let client_tls = match (&options.cert, &options.key) {
+        (Some(cert), Some(key)) => {
+            Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
+        }
+        (None, None) => None,
+        _ => return Err(Error::invalid("`cert` and `key` go together")),
+    };
+    let root_cert = options.ca.as_ref().map(read).transpose()?;
+    let certificates = redis::TlsCertificates { client_tls, root_cert };
+    let client = redis::Client::build_with_tls(info, certificates)
+        .map_err(|error| Error::invalid(format!("the certificates can not be used: {error}")))?;
+    Ok(client.get_connection_info().clone())
+}
+
 /// A URL as it may be shown.
-pub(super) fn without_password(url: &str) -> String {
+fn without_password(url: &str) -> String {
     match url.split_once("://") {
         Some((scheme, rest)) => match rest.rsplit_once('@') {
             Some((_, host)) => format!("{scheme}://…@{host}"),
@@ -89,19 +273,52 @@ mod tests {
 
     #[test]
     fn options_are_taken_out() {
-        let place =
-            Place::parse("redis://127.0.0.1:7000/3?prefix=app%3Alock:&eviction=allow").expect("a place");
+        let place = Place::parse("redis://127.0.0.1:7000/3?prefix=app%3Alock:&eviction=allow&wait=2")
+            .expect("a place");
         assert_eq!(place.keys, Keys { prefix: "app:lock:".into(), raw: false });
-        assert!(place.target.eviction_allowed);
-        assert_eq!(place.target.server, "127.0.0.1:7000");
+        assert!(place.eviction_allowed);
+        assert_eq!(place.copies, Copies::Some(2));
+        let Servers::One(source) = place.servers else { panic!("one server") };
+        assert_eq!(source.to_string(), "127.0.0.1:7000");
         assert!(Place::parse("redis://h?raw").expect("a place").keys.raw);
     }
 
     #[test]
+    fn sentinels_and_clusters_have_many_hosts() {
+        let place = Place::parse("redis+sentinel://u:p@a,b:7001/stock/2?wait=majority").expect("a place");
+        let Servers::One(Source::Sentinels(sentinels)) = place.servers else { panic!("sentinels") };
+        let addresses: Vec<String> = sentinels.sentinels.iter().map(|info| info.addr().to_string()).collect();
+        assert_eq!(addresses, ["a:26379", "b:7001"]);
+        assert_eq!(sentinels.primary, "stock");
+        assert_eq!(sentinels.node.redis_settings().db(), 2);
+        // The password is the server's, not the sentinels'.
+        assert_eq!(sentinels.node.redis_settings().password(), Some("p"));
+        assert_eq!(sentinels.sentinels[0].redis_settings().password(), None);
+        let place = Place::parse("redis+cluster://a:1,b:2").expect("a place");
+        assert!(matches!(place.servers, Servers::Cluster(members) if members.len() == 2));
+        for wrong in
+            ["redis+sentinel://a", "redis+cluster://", "redis://a?wait=majority", "redis://a?wait=many"]
+        {
+            assert!(Place::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said_without_the_password() {
-        for url in ["redis://u:secret@h?speed=9", "redis://u:secret@:x:y", "redis://u:secret@h/notanumber"] {
+        for url in [
+            "redis://u:secret@h?speed=9",
+            "redis://u:secret@:x:y",
+            "redis://u:secret@h/notanumber",
+            "redis+sentinel://u:secret@h",
+            "redis+cluster://u:secret@h:x",
+        ] {
             let error = Place::parse(url).err().expect("refused").to_string();
             assert!(!error.contains("secret"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_majority_counts_the_primary() {
+        assert_eq!([0, 1, 2, 3, 4].map(|replicas| Copies::Majority.of(replicas)), [0, 1, 1, 2, 2]);
     }
 }

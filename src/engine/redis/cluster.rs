@@ -1,0 +1,396 @@
+//! A Redis Cluster: many servers, each with a part of the names.
+//!
+//! All keys of a name are in one slot, and a slot is on one member. Where the slots are is asked once and learnt anew whenever a
+//! member says that it has moved; every member has a connection of its own, so that a sick one holds up only its own names.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{ConnectionAddr, ConnectionInfo, Value};
+
+use super::failure::{ENGINE, failed, unreachable};
+use super::fleet::Request;
+use super::link::{Connected, Heard, Link, Target};
+use super::source::{Source, client};
+use crate::error::{Error, Result};
+
+/// How many times a request follows a slot that moves.
+const MOST_MOVES: usize = 16;
+/// How long a member may be out of reach before it is asked again where its slots are.
+const MEMBER_LIMIT: Duration = Duration::from_millis(300);
+/// The pause before a request is sent again to a slot that is on its way.
+const AGAIN: Duration = Duration::from_millis(20);
+
+pub(super) const SLOTS: u16 = 16384;
+
+/// The members of a cluster, as far as they are known.
+pub(super) struct Cluster {
+    seeds: Vec<ConnectionInfo>,
+    eviction_allowed: bool,
+    hear: Arc<dyn Fn(Heard) + Send + Sync>,
+    state: Mutex<State>,
+    /// One member is connected to at a time.
+    opening: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    links: HashMap<String, Arc<Link>>,
+    ranges: Vec<SlotRange>,
+    channels: BTreeSet<String>,
+    trouble: String,
+}
+
+/// Some slots and the member that has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SlotRange {
+    first: u16,
+    last: u16,
+    member: String,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("ranges", &self.state().ranges).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Finds the members and connects to all that have slots.
+    pub(super) async fn open(
+        seeds: Vec<ConnectionInfo>,
+        eviction_allowed: bool,
+        channels: BTreeSet<String>,
+        hear: impl Fn(Heard) + Send + Sync + 'static,
+    ) -> Result<Cluster> {
+        let state = Mutex::new(State { channels, ..State::default() });
+        let cluster = Cluster {
+            seeds,
+            eviction_allowed,
+            hear: Arc::new(hear),
+            state,
+            opening: tokio::sync::Mutex::default(),
+        };
+        cluster.learn().await?;
+        cluster.primaries().await?;
+        Ok(cluster)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn member_of(&self, slot: u16) -> Option<String> {
+        let state = self.state();
+        let range = state.ranges.iter().find(|range| (range.first..=range.last).contains(&slot))?;
+        Some(range.member.clone())
+    }
+
+    /// Every member that has slots.
+    pub(super) async fn primaries(&self) -> Result<Vec<Arc<Link>>> {
+        let members: BTreeSet<String> =
+            self.state().ranges.iter().map(|range| range.member.clone()).collect();
+        let mut links = Vec::new();
+        for member in members {
+            links.push(self.link(&member).await?);
+        }
+        Ok(links)
+    }
+
+    /// The link to the member that has a key.
+    pub(super) async fn member(&self, key: &str) -> Result<Arc<Link>> {
+        let slot = slot_of(key);
+        let member = self.member_of(slot).ok_or_else(|| {
+            let what = format!("no member of the cluster has slot {slot}; is the cluster complete?");
+            Error::Unavailable { engine: ENGINE, what, source: None }
+        })?;
+        self.link(&member).await
+    }
+
+    async fn link(&self, member: &str) -> Result<Arc<Link>> {
+        let known = |state: &State| state.links.get(member).cloned();
+        if let Some(link) = known(&self.state()) {
+            return Ok(link);
+        }
+        let _opening = self.opening.lock().await;
+        if let Some(link) = known(&self.state()) {
+            return Ok(link);
+        }
+        let target = Target {
+            source: Source::Fixed(self.info(member)?),
+            server: member.to_owned(),
+            eviction_allowed: self.eviction_allowed,
+        };
+        let hear = Arc::clone(&self.hear);
+        let channels = self.state().channels.clone();
+        let link = Arc::new(Link::open(target, channels, move |heard| hear(heard)).await?);
+        self.state().links.insert(member.to_owned(), Arc::clone(&link));
+        Ok(link)
+    }
+
+    /// How to talk to a member: as to those that are known, at its own address.
+    fn info(&self, member: &str) -> Result<ConnectionInfo> {
+        let strange = || super::reply::strange(&format!("a member without an address: `{member}`"));
+        let (host, port) = member.rsplit_once(':').ok_or_else(strange)?;
+        let (host, port) = (host.to_owned(), port.parse().map_err(|_| strange())?);
+        let seed = self.seeds.first().ok_or_else(strange)?;
+        let addr = match seed.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        Ok(seed.clone().set_addr(addr))
+    }
+
+    /// A connection to the member that has a key. One that is out of reach may have been replaced.
+    pub(super) async fn connected(&self, key: &str) -> Result<Connected> {
+        loop {
+            let member = match self.member(key).await {
+                Ok(member) => member,
+                Err(error) if error.is_retryable() => {
+                    self.note(&error);
+                    tokio::time::sleep(AGAIN).await;
+                    self.learn().await.ok();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            match tokio::time::timeout(MEMBER_LIMIT, member.connected()).await {
+                Ok(Ok(connected)) => return Ok(connected),
+                Ok(Err(error)) if error.is_retryable() => self.note(&error),
+                // A member that has become a replica: another one has its slots.
+                Ok(Err(error @ Error::Engine { .. })) => self.note(&error),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => self.state().trouble = member.trouble(),
+            }
+            tokio::time::sleep(AGAIN).await;
+            self.learn().await.ok();
+        }
+    }
+
+    fn note(&self, error: &Error) {
+        self.state().trouble = error.to_string();
+    }
+
+    /// Sends a request to the member that has a key, and follows the key where it goes.
+    pub(super) async fn call(&self, key: &str, request: Request<'_>) -> Result<(Value, Connected)> {
+        let mut moves = 0;
+        loop {
+            let mut connected = self.connected(key).await?;
+            let member = self.member(key).await?;
+            let error = match request.send(&mut connected.connection).await {
+                Ok(answer) => return Ok((answer, connected)),
+                Err(error) => error,
+            };
+            moves += 1;
+            let code = error.code().unwrap_or_default().to_owned();
+            if moves > MOST_MOVES {
+                return Err(failed(&member_name(&member), error));
+            }
+            match code.as_str() {
+                // The member knows where the slot is, and the others will know soon.
+                "MOVED" => {
+                    if let Some((to, slot)) = error.redirect_node() {
+                        self.moved(slot, to);
+                    }
+                    if moves > 2 {
+                        self.learn().await.ok();
+                    }
+                }
+                "ASK" => {
+                    let to = error.redirect_node().map(|(to, _)| to.to_owned()).unwrap_or_default();
+                    match self.ask_there(&to, request).await {
+                        Ok(Some(answered)) => return Ok(answered),
+                        Ok(None) => tokio::time::sleep(AGAIN).await,
+                        Err(error) => return Err(error),
+                    }
+                }
+                "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" => {
+                    tokio::time::sleep(AGAIN * u32::try_from(moves).unwrap_or(1)).await;
+                    self.learn().await.ok();
+                }
+                _ => return member.answer(&connected, Err(error)),
+            }
+        }
+    }
+
+    /// Asks the member that a slot is on its way to, over a connection of its own: the permission is for the very next command.
+    /// `None` if it is not ready.
+    async fn ask_there(&self, member: &str, request: Request<'_>) -> Result<Option<(Value, Connected)>> {
+        let link = self.link(member).await?;
+        let mut connected = link.connected().await?;
+        let client = client(self.info(member)?).map_err(|error| unreachable(member, error))?;
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+        connected.connection = connection.map_err(|error| unreachable(member, error))?;
+        let asking = redis::cmd("ASKING").query_async::<Value>(&mut connected.connection).await;
+        asking.map_err(|error| failed(member, error))?;
+        match request.send(&mut connected.connection).await {
+            Ok(answer) => Ok(Some((answer, connected))),
+            Err(error) if matches!(error.code(), Some("TRYAGAIN" | "MOVED" | "ASK" | "NOSCRIPT")) => Ok(None),
+            Err(error) => Err(failed(member, error)),
+        }
+    }
+
+    /// Notes that one slot is somewhere else.
+    fn moved(&self, slot: u16, to: &str) {
+        let member = to.to_owned();
+        // The first that fits is believed.
+        self.state().ranges.insert(0, SlotRange { first: slot, last: slot, member });
+    }
+
+    /// Asks any member where the slots are.
+    async fn learn(&self) -> Result<()> {
+        let links: Vec<Arc<Link>> = self.state().links.values().cloned().collect();
+        for link in links {
+            let Some(mut connected) = link.connected_now() else { continue };
+            let asked = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
+            let asked = asked.query_async(&mut connected.connection);
+            if let Ok(Ok(slots)) = tokio::time::timeout(MEMBER_LIMIT, asked).await
+                && self.read(&slots, &member_name(&link))
+            {
+                return Ok(());
+            }
+        }
+        let mut failure = None;
+        for seed in &self.seeds {
+            let server = seed.addr().to_string();
+            match ask_seed(seed).await {
+                Ok(slots) if self.read(&slots, &server) => return Ok(()),
+                Ok(_) => {
+                    let what = format!("`{server}` is in a cluster without slots; is it complete?");
+                    failure = Some(Error::Unavailable { engine: ENGINE, what, source: None });
+                }
+                Err(error) if error.to_string().contains("cluster support disabled") => {
+                    let what =
+                        format!("`{server}` is not a member of a cluster; connect to it with `redis://`");
+                    return Err(Error::Engine { engine: ENGINE, what, source: Some(error.into()) });
+                }
+                Err(error) => failure = Some(unreachable(&server, error)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| Error::invalid("no member of the cluster is given")))
+    }
+
+    /// Reads the answer of a member; false if it says nothing.
+    fn read(&self, slots: &Value, asked: &str) -> bool {
+        let own_host = asked.rsplit_once(':').map_or(asked, |(host, _)| host);
+        let Value::Array(rows) = slots else { return false };
+        let ranges: Vec<SlotRange> = rows.iter().filter_map(|row| range(row, own_host)).collect();
+        if ranges.is_empty() {
+            return false;
+        }
+        let mut state = self.state();
+        let present: BTreeSet<String> = ranges.iter().map(|range| range.member.clone()).collect();
+        state.ranges = ranges;
+        // Whoever has no slots any more is not listened to.
+        state.links.retain(|member, _| present.contains(member));
+        true
+    }
+
+    pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
+        self.state().channels.insert(channel.to_owned());
+        for link in self.primaries().await? {
+            link.subscribe(channel).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
+        self.state().channels.remove(channel);
+        let links: Vec<Arc<Link>> = self.state().links.values().cloned().collect();
+        for link in links {
+            link.unsubscribe(channel).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn trouble(&self) -> String {
+        let state = self.state();
+        if !state.trouble.is_empty() {
+            return state.trouble.clone();
+        }
+        let members: BTreeSet<&str> = state.ranges.iter().map(|range| range.member.as_str()).collect();
+        let members: Vec<&str> = members.into_iter().collect();
+        format!("the members of the cluster are connected, and some are silent: `{}`", members.join("`, `"))
+    }
+
+    pub(super) fn evicts(&self) -> bool {
+        self.state().links.values().any(|link| link.facts().is_some_and(|facts| facts.evicts))
+    }
+}
+
+fn member_name(link: &Link) -> String {
+    link.server().to_owned()
+}
+
+async fn ask_seed(seed: &ConnectionInfo) -> redis::RedisResult<Value> {
+    let limit = Some(Duration::from_secs(2));
+    let config =
+        redis::AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
+    let mut connection = client(seed.clone())?.get_multiplexed_async_connection_with_config(&config).await?;
+    redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await
+}
+
+/// One row of `CLUSTER SLOTS`: first, last, primary, replicas.
+fn range(row: &Value, own_host: &str) -> Option<SlotRange> {
+    let Value::Array(row) = row else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = row.as_slice() else {
+        return None;
+    };
+    let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
+    // A member that does not know its own address says nothing, or `?`.
+    let host = match host {
+        Value::BulkString(host) if !host.is_empty() && host != b"?" => {
+            String::from_utf8_lossy(host).into_owned()
+        }
+        _ => own_host.to_owned(),
+    };
+    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+    Some(SlotRange { first, last, member: format!("{host}:{port}") })
+}
+
+/// The slot of a key: of what is between its first braces, or of all of it.
+pub(super) fn slot_of(key: &str) -> u16 {
+    let tag = super::keys::tag(key).unwrap_or(key);
+    crc16(tag.as_bytes()) % SLOTS
+}
+
+/// CRC-16/XMODEM, which the specification of the cluster prescribes.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(
+            crc ^ u16::from(*byte) << 8,
+            |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 },
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(slot_of("foo"), 12182);
+        assert_eq!(slot_of("{user1000}.following"), slot_of("user1000"));
+        assert_eq!(slot_of("{lock:a}:lock:state"), slot_of("lock:a"));
+        assert_eq!(slot_of("foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
+    }
+
+    #[test]
+    fn rows_are_read() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let row = |host| {
+            let primary = Value::Array(vec![text(host), Value::Int(7000), text("id")]);
+            Value::Array(vec![Value::Int(0), Value::Int(5460), primary])
+        };
+        let expected = |host: &str| SlotRange { first: 0, last: 5460, member: format!("{host}:7000") };
+        assert_eq!(range(&row("10.0.0.1"), "me"), Some(expected("10.0.0.1")));
+        assert_eq!(range(&row(""), "me"), Some(expected("me")));
+    }
+}

@@ -1,0 +1,137 @@
+//! The servers: one, or the members of a cluster.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, ScriptInvocation, Value, from_redis_value};
+
+use super::cluster::Cluster;
+use super::link::{Connected, Link, Writer};
+use crate::error::Result;
+
+/// The servers that keep the names.
+#[derive(Debug)]
+pub(super) enum Fleet {
+    /// All names on one server.
+    One(Link),
+    /// Each name on the member that has its slot.
+    Cluster(Cluster),
+}
+
+/// Something to be sent as it is.
+#[derive(Clone, Copy)]
+pub(super) enum Request<'a> {
+    Script(&'a ScriptInvocation<'a>),
+    Transaction(&'a Pipeline),
+}
+
+impl Request<'_> {
+    pub(super) async fn send(self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
+        match self {
+            Request::Script(script) => script.invoke_async(connection).await,
+            Request::Transaction(transaction) => transaction.query_async(connection).await,
+        }
+    }
+}
+
+/// An answer, and the connection that it came over: what was written there can be asked after only there.
+pub(super) struct Answered<T> {
+    pub(super) answer: T,
+    pub(super) connection: MultiplexedConnection,
+    pub(super) replicas: u32,
+}
+
+impl Fleet {
+    /// A connection to the server that has a key.
+    pub(super) async fn connected(&self, key: &str) -> Result<Connected> {
+        match self {
+            Fleet::One(link) => link.connected().await,
+            Fleet::Cluster(cluster) => cluster.connected(key).await,
+        }
+    }
+
+    /// Sends a request to the server that has a key.
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        key: &str,
+        request: Request<'_>,
+    ) -> Result<Answered<T>> {
+        let (answer, connected) = match self {
+            Fleet::One(link) => {
+                let mut connected = link.connected().await?;
+                let answer = request.send(&mut connected.connection).await;
+                (link.answer(&connected, answer)?, connected)
+            }
+            Fleet::Cluster(cluster) => cluster.call(key, request).await?,
+        };
+        let read = from_redis_value(answer).map_err(|error| super::reply::strange(&error.to_string()))?;
+        Ok(Answered { answer: read, connection: connected.connection, replicas: connected.facts.replicas })
+    }
+
+    /// Sends a command to every server that has names, one after the other.
+    pub(super) async fn each<T: FromRedisValue>(
+        &self,
+        mut command: impl FnMut(&mut Cmd, &[T]) -> bool,
+    ) -> Result<Vec<T>> {
+        let links = match self {
+            Fleet::One(link) => vec![link],
+            Fleet::Cluster(_) => Vec::new(),
+        };
+        let members = match self {
+            Fleet::One(_) => Vec::new(),
+            Fleet::Cluster(cluster) => cluster.primaries().await?,
+        };
+        let links: Vec<&Link> = links.into_iter().chain(members.iter().map(|member| &**member)).collect();
+        let mut answers = Vec::new();
+        for link in links {
+            let mut here = Vec::new();
+            loop {
+                let mut next = Cmd::new();
+                if !command(&mut next, &here) {
+                    break;
+                }
+                let mut connected = link.connected().await?;
+                let answer = next.query_async(&mut connected.connection).await;
+                here.push(link.answer(&connected, answer)?);
+            }
+            answers.append(&mut here);
+        }
+        Ok(answers)
+    }
+
+    /// For what nobody waits for.
+    pub(super) async fn writer(&self, key: &str) -> Option<Writer> {
+        match self {
+            Fleet::One(link) => Some(link.writer()),
+            Fleet::Cluster(cluster) => cluster.member(key).await.ok().map(|link| link.writer()),
+        }
+    }
+
+    pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
+        match self {
+            Fleet::One(link) => link.subscribe(channel).await,
+            Fleet::Cluster(cluster) => cluster.subscribe(channel).await,
+        }
+    }
+
+    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
+        match self {
+            Fleet::One(link) => link.unsubscribe(channel).await,
+            Fleet::Cluster(cluster) => cluster.unsubscribe(channel).await,
+        }
+    }
+
+    /// Why a call may have had no answer.
+    pub(super) fn trouble(&self) -> String {
+        match self {
+            Fleet::One(link) => link.trouble(),
+            Fleet::Cluster(cluster) => cluster.trouble(),
+        }
+    }
+
+    /// True if a server throws keys away when its memory is full.
+    pub(super) fn evicts(&self) -> bool {
+        match self {
+            Fleet::One(link) => link.facts().is_some_and(|facts| facts.evicts),
+            Fleet::Cluster(cluster) => cluster.evicts(),
+        }
+    }
+}
