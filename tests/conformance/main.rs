@@ -11,6 +11,7 @@ mod child;
 mod client;
 mod exclusive;
 mod fence;
+mod fleet;
 mod history;
 mod leader;
 mod lease;
@@ -95,6 +96,14 @@ fn main() -> ExitCode {
     let ignored = may_ignore(store::missing().as_deref());
     for (case, run) in store::cases().into_iter().filter(|_| cfg!(feature = "file")) {
         let trial = Trial::test(format!("file::store::{case}"), move || run_case(&bench::File, run));
+        trials.push(trial.with_ignored_flag(ignored));
+    }
+    let ignored = may_ignore(bench::Redis.missing().as_deref().filter(|_| cfg!(feature = "redis")));
+    for (case, run) in fleet::cases().into_iter().filter(|_| cfg!(feature = "redis")) {
+        let trial = Trial::test(format!("redis::fleet::{case}"), move || {
+            let limited = bench::Redis.runtime().block_on(async { tokio::time::timeout(LIMIT, run()).await });
+            limited.map_err(|_| Failed::from("the case takes too long"))
+        });
         trials.push(trial.with_ignored_flag(ignored));
     }
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -1,0 +1,269 @@
+//! Redis servers that belong together: fail-over, slots that move, members that are sick, replicas that must hear.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use leasehold::{Client, Error, Family, Options, Standing};
+use tokio::time::Instant;
+
+use crate::bench::{ms, soon, until};
+use crate::servers::{Cluster, Redis, Reply, Sentinels};
+
+/// A case that starts its own servers.
+type Case = fn() -> Pin<Box<dyn Future<Output = ()>>>;
+
+macro_rules! fleet_cases {
+    ($($case:ident),* $(,)?) => {
+        vec![$((stringify!($case), (|| Box::pin($case())) as Case)),*]
+    };
+}
+
+pub(crate) fn cases() -> Vec<(&'static str, Case)> {
+    fleet_cases![
+        a_fail_over_is_followed,
+        a_waiter_gets_in_after_a_fail_over,
+        a_primary_that_was_cut_off_is_left,
+        an_unknown_primary_is_refused,
+        a_claim_without_enough_copies_is_given_back,
+        a_slot_moves_while_its_name_is_held,
+        a_member_dies_and_its_replica_takes_over,
+        a_sick_member_holds_up_nobody_else,
+        a_server_that_is_no_member_is_refused,
+    ]
+}
+
+async fn client(url: &str) -> Client {
+    leasehold::connect(url).await.expect("the servers are there")
+}
+
+/// Tries until the servers have found themselves again.
+async fn lock_again(client: &Client, name: &str) -> (leasehold::Guard, Duration) {
+    let before = Instant::now();
+    let limit = before + Duration::from_secs(30);
+    loop {
+        match client.mutex(name).expect("a name").lock().await {
+            Ok(guard) => return (guard, before.elapsed()),
+            Err(error) => assert!(error.is_retryable() && Instant::now() < limit, "{error}"),
+        }
+    }
+}
+
+async fn a_fail_over_is_followed() {
+    let servers = Sentinels::start();
+    servers.agree();
+    let url = format!("{}?wait=majority", servers.url());
+    let (one, two) = (client(&url).await, client(&url).await);
+    let guard = one.mutex("x").expect("a name").lease(ms(20_000)).lock().await.expect("free");
+    let before = one.mutex("y").expect("a name").lock().await.expect("free");
+    let token = before.token();
+    before.release().await.expect("held");
+    servers.servers[0].kill();
+    let (after, took) = lock_again(&two, "y").await;
+    println!("a fail-over took {took:?}");
+    assert!(after.token() > token, "tokens keep rising: {} after {token}", after.token());
+    // The replica had heard of it: it is still held, by the one that held it.
+    until("the holder is sure again", async || guard.standing() == Standing::Held).await;
+    let taken = two.mutex("x").expect("a name").try_lock().await;
+    assert!(taken.expect("an answer").is_none(), "two holders");
+    guard.release().await.expect("still held");
+}
+
+async fn a_waiter_gets_in_after_a_fail_over() {
+    let servers = Sentinels::start();
+    servers.agree();
+    let (one, two) = (client(&servers.url()).await, client(&servers.url()).await);
+    let guard = one.mutex("x").expect("a name").lease(ms(4000)).lock().await.expect("free");
+    let token = guard.token();
+    let waiting = tokio::spawn(async move { lock_again(&two, "x").await.0.token() });
+    until("it waits", async || one.look(Family::Lock, "x").await.is_ok_and(|view| view.waiting == 1)).await;
+    servers.servers[0].kill();
+    drop(guard);
+    let next =
+        tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("in time").expect("no panic");
+    assert!(next > token);
+}
+
+async fn a_primary_that_was_cut_off_is_left() {
+    let servers = Sentinels::start();
+    servers.agree();
+    let one = client(&servers.url()).await;
+    drop(one.mutex("x").expect("a name").lock().await.expect("free"));
+    // It stands still for so long that the others choose another; then it goes on, and thinks that it is the primary.
+    let old = servers.servers[0].port();
+    servers.servers[0].pause();
+    until_changed(&servers, old).await;
+    servers.servers[0].resume();
+    // Until the sentinels are asked again, at most a second, names may still be taken there: that is not promised against.
+    until("names are where the sentinels say", async || {
+        let (guard, _) = lock_again(&one, "y").await;
+        let there = servers.primary().command(&["EXISTS", "lock:y"]).int() == 1;
+        guard.release().await.ok();
+        there
+    })
+    .await;
+}
+
+async fn until_changed(servers: &Sentinels, old: u16) {
+    let limit = Instant::now() + Duration::from_secs(30);
+    while servers.primary().port() == old {
+        assert!(Instant::now() < limit, "no fail-over");
+        tokio::time::sleep(ms(20)).await;
+    }
+}
+
+async fn an_unknown_primary_is_refused() {
+    let servers = Sentinels::start();
+    let wrong = servers.url().replace(Sentinels::NAME, "nobody");
+    let error = leasehold::connect(&wrong).await.expect_err("no such primary");
+    assert!(matches!(error, Error::Engine { .. }) && error.to_string().contains("`nobody`"), "{error}");
+    servers.sentinels.iter().for_each(Redis::kill);
+    let error = leasehold::connect(&servers.url()).await.expect_err("no sentinel answers");
+    assert!(error.is_retryable() && error.to_string().contains("127.0.0.1:"), "{error}");
+}
+
+async fn a_claim_without_enough_copies_is_given_back() {
+    let primary = Redis::start();
+    let url = format!("{}?wait=1", primary.url());
+    let alone = leasehold::connect_with(&url, Options::new().call_limit(ms(3000)))
+        .await
+        .expect("the server is there");
+    let error = alone.mutex("x").expect("a name").lock().await.expect_err("there is no replica");
+    assert!(error.is_retryable() && error.to_string().contains("0 of the 1 replicas"), "{error}");
+    let error = alone.semaphore("s", 2).expect("a name").acquire().await.expect_err("there is no replica");
+    assert!(error.to_string().contains("replicas"), "{error}");
+    until("they were given back", async || {
+        let free = |view: leasehold::engine::View| view.claims.is_empty();
+        alone.look(Family::Lock, "x").await.is_ok_and(free)
+            && alone.look(Family::Semaphore, "s").await.is_ok_and(free)
+    })
+    .await;
+
+    let replicaof = format!("127.0.0.1 {}", primary.port());
+    let replica = Redis::start_with(&["--replicaof", &replicaof, "--repl-diskless-sync-delay", "0"]);
+    until("the replica is in step", async || {
+        replica.command(&["INFO", "replication"]).text().contains("master_link_status:up")
+    })
+    .await;
+    let guard = alone.mutex("x").expect("a name").lease(ms(1500)).lock().await.expect("confirmed");
+    assert_eq!(replica.command(&["EXISTS", "lock:x"]).int(), 1, "the replica has heard of it");
+    // Without its replica the claim can not be renewed, and its holder is told in time.
+    replica.pause();
+    until("the holder is in doubt", async || guard.standing() != Standing::Held).await;
+    soon("the loss", guard.lost()).await;
+    replica.resume();
+}
+
+/// Moves a slot with all its keys from one member to another, key by key, as an operator's tool does.
+fn move_slot(cluster: &Cluster, key: &str) {
+    let from = cluster.primary_of(key);
+    let to = cluster.members[..3].iter().find(|member| member.port() != from.port()).expect("another");
+    let slot = from.command(&["CLUSTER", "KEYSLOT", key]).int().to_string();
+    let (from_id, to_id) =
+        (from.command(&["CLUSTER", "MYID"]).text(), to.command(&["CLUSTER", "MYID"]).text());
+    to.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).ok();
+    from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).ok();
+    loop {
+        let keys = from.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "1"]).texts();
+        let Some(key) = keys.first() else { break };
+        let port = to.port().to_string();
+        let moved = from.command(&["MIGRATE", "127.0.0.1", &port, key, "0", "1000"]);
+        assert!(!matches!(moved, Reply::Error(_)), "{}", moved.error());
+        std::thread::sleep(ms(3));
+    }
+    for member in [to, from].into_iter().chain(&cluster.members[..3]) {
+        member.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).ok();
+    }
+}
+
+async fn a_slot_moves_while_its_name_is_held() {
+    let cluster = std::sync::Arc::new(Cluster::start());
+    let (one, two) = (client(&cluster.url()).await, client(&cluster.url()).await);
+    let guard = one.mutex("x").expect("a name").lease(ms(3000)).lock().await.expect("free");
+    let waiting = {
+        let two = two.clone();
+        tokio::spawn(async move { two.mutex("x")?.lock().await })
+    };
+    until("it waits", async || one.look(Family::Lock, "x").await.is_ok_and(|view| view.waiting == 1)).await;
+    // There and back, while others take and release names of the same slot.
+    let busy = one.clone();
+    let hammering = tokio::spawn(async move {
+        let mut last = None;
+        for _ in 0..300 {
+            let guard = busy.mutex("{lock:x}").expect("a name").lock().await.expect("an answer");
+            let token = Some(guard.token());
+            assert!(token > last, "{token:?} after {last:?}");
+            last = token;
+            guard.release().await.expect("held");
+        }
+    });
+    for _ in 0..3 {
+        let cluster = std::sync::Arc::clone(&cluster);
+        tokio::task::spawn_blocking(move || move_slot(&cluster, "lock:x")).await.expect("no panic");
+        assert_eq!(guard.standing(), Standing::Held);
+    }
+    hammering.await.expect("no panic");
+    let token = guard.token();
+    guard.release().await.expect("still held");
+    let next = soon("the waiter", waiting).await.expect("no panic").expect("granted");
+    assert!(next.token() > token);
+}
+
+async fn a_member_dies_and_its_replica_takes_over() {
+    let cluster = Cluster::start();
+    let (one, two) = (client(&cluster.url()).await, client(&cluster.url()).await);
+    let dying = cluster.primary_of("lock:x").port();
+    let elsewhere = (0..100).map(|number| format!("n{number}"));
+    let elsewhere: Vec<String> = elsewhere
+        .filter(|name| cluster.primary_of(&format!("lock:{name}")).port() != dying)
+        .take(5)
+        .collect();
+    let mut guards = Vec::new();
+    for name in &elsewhere {
+        guards.push(one.mutex(name).expect("a name").lease(ms(3000)).lock().await.expect("free"));
+    }
+    let before = one.mutex("x").expect("a name").lock().await.expect("free");
+    let token = before.token();
+    before.release().await.expect("held");
+    cluster.members.iter().find(|member| member.port() == dying).expect("one of ours").kill();
+    // The rest of the cluster goes on meanwhile.
+    for name in &elsewhere {
+        assert!(two.mutex(name).expect("a name").try_lock().await.expect("an answer").is_none());
+    }
+    let (after, took) = lock_again(&two, "x").await;
+    println!("a member's fail-over took {took:?}");
+    assert!(after.token() > token);
+    assert!(guards.iter().all(|guard| guard.standing() == Standing::Held));
+}
+
+async fn a_sick_member_holds_up_nobody_else() {
+    let cluster = Cluster::start();
+    let one = client(&cluster.url()).await;
+    let sick = cluster.primary_of("lock:x").port();
+    let mut guards = Vec::new();
+    for number in 0..30 {
+        let name = format!("n{number}");
+        if cluster.primary_of(&format!("lock:{name}")).port() != sick {
+            guards.push(one.mutex(&name).expect("a name").lease(ms(1200)).lock().await.expect("free"));
+        }
+    }
+    let _held = one.mutex("x").expect("a name").lease(ms(1200)).lock().await.expect("free");
+    let member = cluster.members.iter().find(|member| member.port() == sick).expect("one of ours");
+    member.pause();
+    let end = Instant::now() + ms(1400);
+    while Instant::now() < end {
+        assert!(
+            guards.iter().all(|guard| guard.standing() != Standing::Lost),
+            "the others' names must not suffer"
+        );
+        tokio::time::sleep(ms(20)).await;
+    }
+    member.resume();
+    assert!(guards.len() > 5 && guards.iter().all(|guard| guard.standing() == Standing::Held));
+}
+
+async fn a_server_that_is_no_member_is_refused() {
+    let server = Redis::start();
+    let url = server.url().replace("redis://", "redis+cluster://");
+    let error = leasehold::connect(&url).await.expect_err("not a cluster");
+    assert!(matches!(error, Error::Engine { .. }) && error.to_string().contains("redis://"), "{error}");
+}
