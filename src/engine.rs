@@ -361,7 +361,13 @@ mod tests {
     #[test]
     fn readme_promises_what_the_engines_promise() {
         let readme = include_str!("../README.md");
-        for (url, guarantees) in [("memory:", memory::GUARANTEES), ("file:DIR", file::GUARANTEES)] {
+        let engines = [
+            ("memory:", memory::GUARANTEES),
+            ("file:DIR", file::GUARANTEES),
+            #[cfg(feature = "redis")]
+            ("redis://", redis::GUARANTEES),
+        ];
+        for (url, guarantees) in engines {
             let row = row(url, &guarantees);
             assert!(readme.contains(&row), "README has no row `{row}`");
         }

@@ -61,4 +61,7 @@ mod pages {
     mod memory {}
     #[doc = include_str!("../docs/file.md")]
     mod file {}
+    #[cfg(feature = "redis")]
+    #[doc = include_str!("../docs/redis.md")]
+    mod redis {}
 }
