@@ -35,7 +35,7 @@ impl Clock {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
         BUILT.get_or_init(|| {
             // Not a temporary directory, which nobody would remove at the end of the process.
-            let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
+            let place = Path::new(option_env!("CARGO_TARGET_TMPDIR").unwrap_or("/tmp"));
             let dir = TempDir::new_in(place).expect("a directory");
             let fresh = dir.path().join("clock.so");
             let mut command = Command::new("cc");
