@@ -14,7 +14,8 @@ for i = 1, #KEYS, 3 do
   local verdict = 0
   if shown and ours ~= owner and ours ~= 'shared' then
     -- Gone: released, ended, or taken away.
-  elseif shown and ours == owner and call('EXISTS', state) == 0 then
+  elseif shown and ours == owner and call('HGET', state, 'holder') ~= owner then
+    -- All that is known of it stands at the holder's key. What the state may still say is of those who held before.
     call('PEXPIRE', holder, text(math.ceil(lease / 1000)))
     verdict = 1
   else
