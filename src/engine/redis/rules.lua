@@ -313,11 +313,12 @@ local function settle()
   else
     local latest = now
     if state.used > 0 then
-      local top = call('ZREVRANGE', ENDS, 0, 0, 'WITHSCORES')
+      local top = call('ZREVRANGE', ENDS, 0, 1, 'WITHSCORES')
       local owner = top[1]
       latest = tonumber(top[2])
       if shown and holder_stale then
-        local sole = state.used == state.capacity
+        -- Some who share may hold all of it between them.
+        local sole = state.used == state.capacity and not top[3]
         local claim = sole and claim_of(owner)
         local plain = sole and claim.confirmed and claim.delay == 0 and claim.token > 0 and state.waiting == 0
           and state.closed <= now and not state.upgrader and not state.changes
