@@ -16,7 +16,13 @@ for i = 1, #KEYS, 3 do
     -- Gone: released, ended, or taken away.
   elseif shown and ours == owner and call('HGET', state, 'holder') ~= owner then
     -- All that is known of it stands at the holder's key. What the state may still say is of those who held before.
-    call('PEXPIRE', holder, text(math.ceil(lease / 1000)))
+    local left = text(math.ceil(lease / 1000))
+    local before, said, after = string.match(held, '^(%S+ %x+ %d+ %d+ )(%d+)( .*)$')
+    if said and said ~= text(lease) then
+      call('SET', holder, before .. text(lease) .. after, 'PX', left)
+    else
+      call('PEXPIRE', holder, left)
+    end
     verdict = 1
   else
     local expires = call('ZSCORE', ends, owner)
