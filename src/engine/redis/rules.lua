@@ -18,6 +18,7 @@ local HOUR, DAY = 3600000000, 86400000000
 -- A name whose capacity was changed is remembered for so long after its last use.
 local RESIZED = 30 * DAY
 local LOG_LENGTH = 32
+local WHOLE = 4294967295
 
 local call = redis.call
 
@@ -124,9 +125,9 @@ if shown then
     local left = call('PTTL', HOLDER)
     -- The lease of a key that somebody made to last for ever is counted from now.
     local expires = left < 0 and now + lease or now + left * 1000
-    state.declared, state.capacity = 4294967295, 4294967295
+    state.declared, state.capacity = WHOLE, WHOLE
     add_claim(owner, {
-      weight = 4294967295, token = tonumber(token), tokens = tonumber(tokens), lease = tonumber(lease),
+      weight = WHOLE, token = tonumber(token), tokens = tonumber(tokens), lease = tonumber(lease),
       delay = tonumber(delay), since = tonumber(since), confirmed = true, seat = seat, pid = pid, host = host,
       label = label, value = '',
     }, expires)
@@ -320,8 +321,9 @@ local function settle()
         -- Some who share may hold all of it between them.
         local sole = state.used == state.capacity and not top[3]
         local claim = sole and claim_of(owner)
-        local plain = sole and claim.confirmed and claim.delay == 0 and claim.token > 0 and state.waiting == 0
-          and state.closed <= now and not state.upgrader and not state.changes
+        -- What the holder's key can not say is not plain.
+        local plain = sole and state.capacity == WHOLE and state.declared == WHOLE and claim.confirmed and claim.delay == 0
+          and claim.token > 0 and state.waiting == 0 and state.closed <= now and not state.upgrader and not state.changes
         -- A key that lives to the last millisecond of the lease, and not less.
         local left = math.ceil((latest - now) / 1000)
         if not plain then left = left + (GRACE + (claim and claim.delay or 0)) / 1000 end
