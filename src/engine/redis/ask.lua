@@ -16,10 +16,14 @@ local function ask()
   local found = extend(owner, lease)
   if found then
     if found.token == 0 then
-      -- The answer got lost that would have told the token: it gets one now.
       local claim = claim_of(owner)
-      claim.token = math.max(last_token() + 1, now)
-      set_last_token(claim.token)
+      -- Somebody else wrote the claim down before its token was known to any but the owner.
+      claim.token = tonumber(ARGV[17])
+      if claim.token == 0 then
+        -- The answer got lost that would have told the token: it gets one now.
+        claim.token = math.max(last_token() + 1, now)
+        set_last_token(claim.token)
+      end
       store_claim(owner, claim)
       found = grant_of(claim)
     end
