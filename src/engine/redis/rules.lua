@@ -336,7 +336,9 @@ local function settle()
       end
     elseif shown and not stranger then
       if state.closed > now then
-        call('SET', HOLDER, MARK .. 'closed', 'PX', text(math.ceil((state.closed - now) / 1000)))
+        local left = math.ceil((state.closed - now) / 1000)
+        if state.waiting > 0 then left = left + GRACE / 1000 end
+        call('SET', HOLDER, MARK .. 'closed', 'PX', text(left))
         state.holder = 'closed'
       elseif state.holder ~= '' then
         call('DEL', HOLDER)
