@@ -288,7 +288,8 @@ end
 -- The keys of a name last for as long as anything in them can matter, and some time more.
 local function keep_until(latest)
   local wanted = math.max(latest, state.closed, now + PATIENCE) + HOUR
-  if state.changes then wanted = math.max(wanted, state.changed_at + DAY) end
+  -- That a leader's time ran out is a change too, which somebody may want to hear of for a day.
+  if state.changes then wanted = math.max(wanted, latest + DAY) end
   if state.capacity ~= state.declared then wanted = math.max(wanted, now + RESIZED) end
   if wanted > state.kept_until then
     state.kept_until = wanted + HOUR
