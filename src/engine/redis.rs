@@ -369,7 +369,7 @@ impl Redis {
         for renewal in renewals {
             let keys = self.keys.of(&renewal.name)?;
             here.clone_from(&keys.holder);
-            script.key(keys.holder).key(keys.state).key(keys.ends);
+            script.key(keys.holder).key(keys.state).key(keys.ends).key(keys.queue).key(keys.log);
             script.arg(renewal.name.family().word());
             script.arg(reply::owner_text(renewal.owner)).arg(micros(renewal.lease));
         }

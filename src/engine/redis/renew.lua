@@ -1,14 +1,14 @@
--- Renews many claims. KEYS: holder, state, ends for each. ARGV: for each its family, owner and lease.
+-- Renews many claims. KEYS: holder, state, ends, queue, log for each. ARGV: for each its family, owner and lease.
 local call = redis.call
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local GRACE, HOUR = 10000000, 3600000000
+local GRACE, HOUR, DAY = 10000000, 3600000000, 86400000000
 local function text(number) return string.format('%.0f', number) end
 
 local verdicts = {}
-for i = 1, #KEYS, 3 do
-  local holder, state, ends = KEYS[i], KEYS[i + 1], KEYS[i + 2]
-  local shown, owner, lease = ARGV[i] == 'lock', ARGV[i + 1], tonumber(ARGV[i + 2])
+for i = 0, #KEYS / 5 - 1 do
+  local holder, state, ends, queue, log = unpack(KEYS, i * 5 + 1, i * 5 + 5)
+  local shown, owner, lease = ARGV[i * 3 + 1] == 'lock', ARGV[i * 3 + 2], tonumber(ARGV[i * 3 + 3])
   local held = shown and call('GET', holder)
   local ours = held and string.match(held, '^leasehold/1 (%S+)')
   local verdict = 0
@@ -27,7 +27,7 @@ for i = 1, #KEYS, 3 do
   else
     local expires = call('ZSCORE', ends, owner)
     if expires and tonumber(expires) > now then
-      local found = call('HMGET', state, 'C' .. owner, 'kept_until', 'holder')
+      local found = call('HMGET', state, 'C' .. owner, 'kept_until', 'holder', 'changes')
       if found[1] and (not shown or found[3] == ours) then
         local claim = cmsgpack.unpack(found[1])
         if claim.lease ~= lease or not claim.confirmed then
@@ -39,11 +39,14 @@ for i = 1, #KEYS, 3 do
           local left = math.ceil((lease + GRACE) / 1000)
           if call('PTTL', holder) < left then call('PEXPIRE', holder, text(left)) end
         end
-        if now + lease + HOUR > tonumber(found[2] or 0) then
-          local kept = now + lease + 2 * HOUR
+        -- As `keep_until` in rules.lua has it: what belongs together ends together.
+        local wanted = now + lease + ((found[4] or '') ~= '' and DAY or HOUR)
+        if wanted > tonumber(found[2] or 0) then
+          local kept = wanted + HOUR
           call('HSET', state, 'kept_until', text(kept))
-          call('PEXPIRE', state, text((kept - now) / 1000))
-          call('PEXPIRE', ends, text((kept - now) / 1000))
+          for _, key in ipairs({ state, ends, queue, log }) do
+            call('PEXPIRE', key, text((kept - now) / 1000))
+          end
         end
         verdict = 1
       end
