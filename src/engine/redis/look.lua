@@ -2,6 +2,18 @@
 expire()
 advance()
 note_change()
+-- Read before it may be thrown away.
+local changes = {}
+local seen = tonumber(ARGV[2])
+if state.changes and state.changes > seen then
+  for _, packed in ipairs(call('LRANGE', LOG, 0, -1)) do
+    local change = cmsgpack.unpack(packed)
+    if change.number > seen then
+      changes[#changes + 1] = { text(change.number), text(change.token), change.pid, change.host, change.label,
+        change.value }
+    end
+  end
+end
 settle()
 
 local held, left = '', 0
@@ -31,17 +43,6 @@ if ARGV[3] == '1' then
       waiters[#waiters + 1] = { owner, waiter.seat, text(waiter.weight), text(waiter.tokens), text(waiter.lease),
         text(waiter.delay), text(waiter.since), string.match(waiting[2] or '0', '^%d+'), waiter.pid, waiter.host,
         waiter.label, waiter.value }
-    end
-  end
-end
-local changes = {}
-local seen = tonumber(ARGV[2])
-if state.changes and state.changes > seen then
-  for _, packed in ipairs(call('LRANGE', LOG, 0, -1)) do
-    local change = cmsgpack.unpack(packed)
-    if change.number > seen then
-      changes[#changes + 1] = { text(change.number), text(change.token), change.pid, change.host, change.label,
-        change.value }
     end
   end
 end
