@@ -27,20 +27,20 @@ for i = 0, #KEYS / 5 - 1 do
   else
     local expires = call('ZSCORE', ends, owner)
     if expires and tonumber(expires) > now then
-      local found = call('HMGET', state, 'C' .. owner, 'kept_until', 'holder', 'changes')
+      local found = call('HMGET', state, 'C' .. owner, 'kept_until', 'holder', 'changes', 'delay')
       if found[1] and (not shown or found[3] == ours) then
-        local claim = cmsgpack.unpack(found[1])
+        local claim, delay = cmsgpack.unpack(found[1]), tonumber(found[5] or 0)
         if claim.lease ~= lease or not claim.confirmed then
           claim.lease, claim.confirmed = lease, true
           call('HSET', state, 'C' .. owner, cmsgpack.pack(claim))
         end
         call('ZADD', ends, text(now + lease), owner)
         if shown then
-          local left = math.ceil((lease + GRACE) / 1000)
+          local left = math.ceil((lease + GRACE + delay) / 1000)
           if call('PTTL', holder) < left then call('PEXPIRE', holder, text(left)) end
         end
         -- As `keep_until` in rules.lua has it: what belongs together ends together.
-        local wanted = now + lease + ((found[4] or '') ~= '' and DAY or HOUR)
+        local wanted = now + lease + math.max(delay + HOUR, (found[4] or '') ~= '' and DAY or 0)
         if wanted > tonumber(found[2] or 0) then
           local kept = wanted + HOUR
           call('HSET', state, 'kept_until', text(kept))

@@ -32,7 +32,7 @@ local now = clock[1] * 1000000 + clock[2]
 local state = {}
 do
   local found = call('HMGET', STATE, 'format', 'declared', 'capacity', 'used', 'closed', 'upgrader',
-    'upgrade_until', 'waiting', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder')
+    'upgrade_until', 'waiting', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder', 'delay')
   if found[1] and found[1] ~= '1' then
     return redis.error_reply('LEASEHOLD format ' .. found[1])
   end
@@ -51,6 +51,8 @@ do
   state.kept_until = tonumber(found[12] or 0)
   -- What we left at the holder's key: an owner, `shared`, `closed`, or nothing.
   state.holder = found[13] or ''
+  -- The longest lock delay of all claims since the name was last free.
+  state.delay = tonumber(found[14] or 0)
 end
 
 -- The highest token that was reserved.
@@ -77,6 +79,7 @@ local function add_claim(owner, claim, expires)
   store_claim(owner, claim)
   call('ZADD', ENDS, text(expires), owner)
   state.used = state.used + claim.weight
+  state.delay = math.max(state.delay, claim.delay)
   claims_added, holder_stale = true, true
 end
 
@@ -287,7 +290,7 @@ end
 
 -- The keys of a name last for as long as anything in them can matter, and some time more.
 local function keep_until(latest)
-  local wanted = math.max(latest, state.closed, now + PATIENCE) + HOUR
+  local wanted = math.max(latest + state.delay, state.closed, now + PATIENCE) + HOUR
   -- That a leader's time ran out is a change too, which somebody may want to hear of for a day.
   if state.changes then wanted = math.max(wanted, latest + DAY) end
   if state.capacity ~= state.declared then wanted = math.max(wanted, now + RESIZED) end
@@ -314,6 +317,7 @@ local function settle()
     if shown and state.holder ~= '' then call('DEL', HOLDER) end
   else
     local latest = now
+    if state.used == 0 then state.delay = 0 end
     if state.used > 0 then
       local top = call('ZREVRANGE', ENDS, 0, 1, 'WITHSCORES')
       local owner = top[1]
@@ -327,7 +331,8 @@ local function settle()
           and claim.token > 0 and state.waiting == 0 and state.closed <= now and not state.upgrader and not state.changes
         -- A key that lives to the last millisecond of the lease, and not less.
         local left = math.ceil((latest - now) / 1000)
-        if not plain then left = left + (GRACE + (claim and claim.delay or 0)) / 1000 end
+        -- Until somebody asks, this key alone keeps the name closed after an expiry.
+        if not plain then left = left + math.ceil((GRACE + state.delay) / 1000) end
         call('SET', HOLDER, sole and holder_text(owner, claim) or MARK .. 'shared', 'PX', text(left))
         state.holder = sole and owner or 'shared'
         if plain then
@@ -351,7 +356,7 @@ local function settle()
         'used', text(state.used), 'closed', text(state.closed), 'upgrader', state.upgrader or '',
         'upgrade_until', text(state.upgrade_until), 'waiting', text(state.waiting),
         'arrivals', text(state.arrivals), 'changes', state.changes and text(state.changes) or '',
-        'changed_at', text(state.changed_at), 'holder', state.holder)
+        'changed_at', text(state.changed_at), 'holder', state.holder, 'delay', text(state.delay))
       local before = state.kept_until
       keep_until(latest)
       if state.kept_until ~= before then call('HSET', STATE, 'kept_until', text(state.kept_until)) end
