@@ -62,6 +62,9 @@ const STARTED: u64 = 1 << 40;
 /// How long replicas have to confirm that they heard of a claim.
 const CONFIRM_LIMIT: Duration = Duration::from_millis(500);
 
+/// How long a counter is kept. The scripts say the same.
+const COUNTER_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// One client's connection to its servers.
 #[derive(Debug)]
 pub(crate) struct Redis {
@@ -184,6 +187,13 @@ impl Redis {
             self.fleet.call(&keys.holder, Request::Transaction(&transaction)).await?;
         let (set, counter) = (answered.answer.0.is_some(), answered.answer.1);
         if !set {
+            if counter < STARTED {
+                // It ended while the lock was held, and was made anew just now. Whoever gets the lock starts it.
+                let mut expire = redis::cmd("EXPIRE");
+                expire.arg(&keys.token).arg(COUNTER_KEPT.as_secs());
+                let expired = expire.query_async::<()>(&mut answered.connection).await;
+                expired.map_err(|error| failure::failed(failure::ENGINE, error))?;
+            }
             return Ok(None);
         }
         self.confirm(&mut answered).await?;
