@@ -91,7 +91,10 @@ impl Redis {
     }
 
     pub(crate) fn start_frozen_with(arguments: &[&str]) -> FrozenRedis {
-        let mut redis = Redis::prepare(arguments);
+        // A thread of the allocator waits for moments of the wall clock. They are long past, and it would never rest.
+        let mut all = vec!["--jemalloc-bg-thread", "no"];
+        all.extend(arguments);
+        let mut redis = Redis::prepare(&all);
         let clock = Clock::create(redis.home().join("clock"), FrozenRedis::START);
         redis.environment("LD_PRELOAD", Clock::build());
         redis.environment("LEASEHOLD_CLOCK", &clock.path);
