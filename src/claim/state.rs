@@ -96,6 +96,16 @@ impl State {
         self.closed_until
     }
 
+    /// Until when a reader that waits to become the writer keeps others out, if there is one.
+    pub fn upgrading_until(&self) -> Option<Micros> {
+        self.upgrade.map(|upgrade| upgrade.alive_until)
+    }
+
+    /// Notes that the engine has given or spoilt tokens up to `last` by other means.
+    pub fn skip_tokens(&mut self, last: u64) {
+        self.last = self.last.max(last);
+    }
+
     /// The changes of leadership after number `seen`, oldest first, as far as they are remembered.
     pub fn changes(&self, seen: u64) -> Vec<Change> {
         let changes = self.log.iter().flat_map(|log| &log.changes);
