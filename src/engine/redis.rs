@@ -14,13 +14,13 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::{Pipeline, ScriptInvocation};
+use redis::Pipeline;
 use tokio::runtime::Handle;
 
 use self::keys::{Keys, NameKeys};
 use self::link::{Connected, Heard, Link};
 use self::place::Place;
-use self::scripts::SCRIPTS;
+use self::scripts::{Invocation, SCRIPTS};
 use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Released, Seat, WHOLE};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::engine::{
@@ -118,9 +118,9 @@ impl Redis {
     }
 
     /// Runs a script on the keys of a name.
-    async fn run<T: redis::FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T> {
+    async fn run<T: redis::FromRedisValue>(&self, invocation: &Invocation) -> Result<T> {
         let mut connected = self.link.connected().await?;
-        let answer = invocation.invoke_async(&mut connected.connection).await;
+        let answer = invocation.call(&mut connected.connection).await;
         self.link.answer(&connected, answer)
     }
 
@@ -154,7 +154,7 @@ impl Redis {
 
     /// Starts the counter of a name at the server's time.
     async fn mend(&self, name: &Name, keys: &NameKeys, owner: OwnerId) -> Result<u64> {
-        let mut mend = SCRIPTS.mend.prepare_invoke();
+        let mut mend = SCRIPTS.mend.prepare();
         keys.all().iter().for_each(|key| {
             mend.key(*key);
         });
@@ -179,14 +179,8 @@ impl Redis {
         }
     }
 
-    fn ask_script(
-        &self,
-        name: &Name,
-        keys: &NameKeys,
-        ask: &Ask,
-        not_after: u64,
-    ) -> ScriptInvocation<'static> {
-        let mut script = SCRIPTS.ask.prepare_invoke();
+    fn ask_script(&self, name: &Name, keys: &NameKeys, ask: &Ask, not_after: u64) -> Invocation {
+        let mut script = SCRIPTS.ask.prepare();
         for key in keys.all() {
             script.key(key);
         }
@@ -242,7 +236,7 @@ impl Redis {
     async fn release_whole(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
         let keys = self.keys.of(name)?;
         self.notes.forget(owner);
-        let mut script = SCRIPTS.release.prepare_invoke();
+        let mut script = SCRIPTS.release.prepare();
         for key in keys.all() {
             script.key(key);
         }
@@ -263,7 +257,7 @@ impl Redis {
 
     async fn look_at(&self, name: &Name, seen: u64, waiters: bool) -> Result<View> {
         let keys = self.keys.of(name)?;
-        let mut script = SCRIPTS.look.prepare_invoke();
+        let mut script = SCRIPTS.look.prepare();
         for key in keys.all() {
             script.key(key);
         }
@@ -325,7 +319,7 @@ impl Engine for Redis {
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
         Box::pin(async move {
-            let mut script = SCRIPTS.renew.prepare_invoke();
+            let mut script = SCRIPTS.renew.prepare();
             for renewal in renewals {
                 let keys = self.keys.of(&renewal.name)?;
                 script.key(keys.holder).key(keys.state).key(keys.ends);
@@ -345,7 +339,7 @@ impl Engine for Redis {
     fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
         Box::pin(async move {
             let keys = self.keys.of(name)?;
-            let mut script = SCRIPTS.alter.prepare_invoke();
+            let mut script = SCRIPTS.alter.prepare();
             for key in keys.all() {
                 script.key(key);
             }
@@ -365,7 +359,7 @@ impl Engine for Redis {
     fn resize<'a>(&'a self, name: &'a Name, declared: u32, capacity: u32) -> Reply<'a, ()> {
         Box::pin(async move {
             let keys = self.keys.of(name)?;
-            let mut script = SCRIPTS.resize.prepare_invoke();
+            let mut script = SCRIPTS.resize.prepare();
             for key in keys.all() {
                 script.key(key);
             }
@@ -416,7 +410,7 @@ impl Engine for Redis {
     fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
         Box::pin(async move {
             let keys = self.keys.of(name)?;
-            let mut script = SCRIPTS.break_claims.prepare_invoke();
+            let mut script = SCRIPTS.break_claims.prepare();
             for key in keys.all() {
                 script.key(key);
             }
@@ -434,16 +428,16 @@ impl Engine for Redis {
 
     fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
         Box::pin(async move {
-            let mut script = SCRIPTS.swap.key(self.keys.cell(name)?);
-            script.arg("read");
+            let mut script = SCRIPTS.swap.prepare();
+            script.key(self.keys.cell(name)?).arg("read");
             reply::cell(self.run(&script).await?)
         })
     }
 
     fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
         Box::pin(async move {
-            let mut script = SCRIPTS.swap.key(self.keys.cell(name)?);
-            script.arg("swap").arg(version);
+            let mut script = SCRIPTS.swap.prepare();
+            script.key(self.keys.cell(name)?).arg("swap").arg(version);
             match &value {
                 Some(CellValue { bytes, lives }) => {
                     script.arg(micros(*lives).div_ceil(1000).max(1)).arg(bytes.as_slice())

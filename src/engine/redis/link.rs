@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::failure::{ENGINE, failed, too_old, unreachable};
+use super::scripts::Invocation;
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 
@@ -190,12 +191,11 @@ impl Link {
 pub(super) struct Writer(Weak<Shared>);
 
 impl Writer {
-    pub(super) async fn run(&self, script: &redis::ScriptInvocation<'_>) {
+    pub(super) async fn run(&self, script: &Invocation) {
         let Some(shared) = self.0.upgrade() else { return };
         let Status::Up(mut connected) = shared.status.borrow().clone() else { return };
         drop(shared);
-        let done =
-            tokio::time::timeout(PING_LIMIT, script.invoke_async::<Value>(&mut connected.connection)).await;
+        let done = tokio::time::timeout(PING_LIMIT, script.call::<Value>(&mut connected.connection)).await;
         if let Ok(Err(error)) = done {
             tracing::debug!(target: "leasehold", %error, "a note was not written");
         }

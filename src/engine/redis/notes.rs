@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use super::keys::NameKeys;
 use super::link::Link;
 use super::reply::owner_text;
-use super::scripts::SCRIPTS;
+use super::scripts::{Invocation, SCRIPTS};
 use crate::claim::OwnerId;
 
 /// How long a lock is held before it is worth a note.
@@ -74,10 +74,10 @@ impl Notes {
     }
 
     /// What is to be written, and a clean slate.
-    fn script(&self) -> Option<redis::ScriptInvocation<'static>> {
+    fn script(&self) -> Option<Invocation> {
         let mut state = self.lock();
         state.under_way = false;
-        let mut script = SCRIPTS.note.prepare_invoke();
+        let mut script = SCRIPTS.note.prepare();
         let mut any = false;
         for (owner, note) in &mut state.tokens {
             if let Some((holder, name_state)) = note.keys.take() {
