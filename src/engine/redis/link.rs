@@ -67,6 +67,8 @@ pub(super) struct Target {
     pub(super) client: redis::Client,
     /// For messages; never with a password.
     pub(super) server: String,
+    /// What must never be said.
+    pub(super) password: Option<String>,
     /// Live with a server that may throw locks away when its memory is full.
     pub(super) eviction_allowed: bool,
 }
@@ -288,7 +290,7 @@ impl Shared {
     async fn connect(self: &Arc<Shared>, epoch: u64) -> Result<Connected> {
         let server = &self.target.server;
         match tokio::time::timeout(CONNECT_LIMIT, self.connect_and_check(epoch)).await {
-            Ok(connected) => connected,
+            Ok(connected) => connected.map_err(|error| self.target.without_password(error)),
             Err(_) => {
                 let what = format!("can not reach `{server}`: no answer in {CONNECT_LIMIT:?}");
                 Err(Error::Unavailable { engine: ENGINE, what, source: None })
@@ -345,6 +347,24 @@ impl Target {
     pub(super) fn client(info: redis::ConnectionInfo) -> RedisResult<redis::Client> {
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         redis::Client::open(info.set_redis_settings(settings))
+    }
+
+    /// Some servers, and things that stand before servers, repeat what they do not understand: the login, for one.
+    fn without_password(&self, error: Error) -> Error {
+        let Some(password) = self.password.as_deref() else { return error };
+        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        if ![error.to_string(), format!("{error:?}"), source].iter().any(|text| text.contains(password)) {
+            return error;
+        }
+        let hush = |what: String| what.replace(password, "…");
+        // The source says the same, and goes.
+        match error {
+            Error::Engine { engine, what, .. } => Error::Engine { engine, what: hush(what), source: None },
+            Error::Unavailable { engine, what, .. } => {
+                Error::Unavailable { engine, what: hush(what), source: None }
+            }
+            other => other,
+        }
     }
 
     /// Reads what the server says of itself, and refuses one that can not keep locks.

@@ -28,9 +28,12 @@ impl Place {
                 // A unix socket has nowhere else to put them.
                 ("db" | "user" | "pass", _) if address.starts_with("redis+unix:") => rest.push(option),
                 (other, _) => {
+                    // What looks like an option may be the rest of a password with a `?` or an `&` in it.
+                    let secret = query.contains('@') || query.contains("pass=");
+                    let option = if secret { "…" } else { other };
                     return Err(Error::invalid(format!(
-                        "`redis:` has no option `{other}` like that; there are `prefix=TEXT`, `raw`, and \
-                         `eviction=allow`"
+                        "`redis:` has no option `{option}` like that; there are `prefix=TEXT`, `raw`, and \
+                         `eviction=allow` (`?`, `&` and `@` in a password are written `%3F`, `%26` and `%40`)"
                     )));
                 }
             }
@@ -47,20 +50,19 @@ impl Place {
         };
         let info = plain.as_str().into_connection_info().map_err(wrong)?;
         let server = info.addr().to_string();
+        let password = info.redis_settings().password().filter(|password| !password.is_empty());
+        let password = password.map(str::to_owned);
         let client = Target::client(info).map_err(wrong)?;
-        Ok(Place { target: Target { client, server, eviction_allowed }, keys })
+        Ok(Place { target: Target { client, server, password, eviction_allowed }, keys })
     }
 }
 
-/// A URL as it may be shown.
+/// A URL as it may be shown. It need not be a good one.
 pub(super) fn without_password(url: &str) -> String {
-    match url.split_once("://") {
-        Some((scheme, rest)) => match rest.rsplit_once('@') {
-            Some((_, host)) => format!("{scheme}://…@{host}"),
-            None => url.to_owned(),
-        },
-        None => url.to_owned(),
-    }
+    let (Some((_, host)), Some((scheme, _))) = (url.rsplit_once('@'), url.split_once(':')) else {
+        return url.to_owned();
+    };
+    format!("{scheme}://…@{host}")
 }
 
 /// Undoes percent-encoding; what is not encoded stays.
@@ -99,7 +101,14 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_without_the_password() {
-        for url in ["redis://u:secret@h?speed=9", "redis://u:secret@:x:y", "redis://u:secret@h/notanumber"] {
+        for url in [
+            "redis://u:secret@h?speed=9",
+            "redis://u:secret@:x:y",
+            "redis://u:secret@h/notanumber",
+            "redis:u:secret@h",
+            "redis://u:half?secret@h",
+            "redis+unix:///s?pass=half&secret",
+        ] {
             let error = Place::parse(url).err().expect("refused").to_string();
             assert!(!error.contains("secret"), "{error}");
         }
