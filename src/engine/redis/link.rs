@@ -14,7 +14,7 @@ use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisRes
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use super::failure::{ENGINE, failed, too_old, unreachable};
+use super::failure::{ENGINE, code, failed, too_old, unreachable};
 use super::scripts::Invocation;
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
@@ -166,7 +166,7 @@ impl Link {
     pub(super) fn answer<T>(&self, connected: &Connected, answer: RedisResult<T>) -> Result<T> {
         answer.map_err(|error| {
             let lost = error.is_io_error() || error.is_connection_dropped() || error.is_unrecoverable_error();
-            if lost || error.code() == Some("READONLY") {
+            if lost || code(&error) == "READONLY" {
                 self.shared.lost(connected.epoch, &error.to_string());
             }
             failed(&self.shared.target.server, error)
