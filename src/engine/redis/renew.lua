@@ -5,6 +5,9 @@ local now = clock[1] * 1000000 + clock[2]
 local GRACE, HOUR = 10000000, 3600000000
 local function text(number) return string.format('%.0f', number) end
 
+-- A renewal takes no more of a memory that is full: see full_memory.lua.
+call('HDEL', KEYS[2], '')
+
 local verdicts = {}
 for i = 1, #KEYS, 3 do
   local holder, state, ends = KEYS[i], KEYS[i + 1], KEYS[i + 2]

@@ -87,11 +87,11 @@ macro_rules! by_the_rules {
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     ask: by_the_rules!("ask_head.lua", "rules.lua", "ask.lua"),
-    release: by_the_rules!("release_head.lua", "rules.lua", "release.lua"),
+    release: by_the_rules!("release_head.lua", "full_memory.lua", "rules.lua", "release.lua"),
     alter: by_the_rules!("rules.lua", "alter.lua"),
     resize: by_the_rules!("rules.lua", "resize.lua"),
-    break_claims: by_the_rules!("rules.lua", "break.lua"),
-    look: by_the_rules!("look_head.lua", "rules.lua", "look.lua"),
+    break_claims: by_the_rules!("full_memory.lua", "rules.lua", "break.lua"),
+    look: by_the_rules!("look_head.lua", "full_memory.lua", "rules.lua", "look.lua"),
     renew: Script::new(include_str!("renew.lua")),
     mend: Script::new(include_str!("mend.lua")),
     note: Script::new(include_str!("note.lua")),
