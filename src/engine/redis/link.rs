@@ -317,7 +317,7 @@ impl Shared {
         let mut connection = connection.map_err(|error| unreachable(server, error))?;
         let info: String =
             redis::cmd("INFO").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
-        let facts = self.target.check(&info)?;
+        let facts = self.target.check(&info, epoch)?;
         let asked_at = SystemClock.now().as_micros();
         let (seconds, micros): (i128, i128) =
             redis::cmd("TIME").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
@@ -368,7 +368,7 @@ impl Target {
     }
 
     /// Reads what the server says of itself, and refuses one that can not keep locks.
-    fn check(&self, info: &str) -> Result<Facts> {
+    fn check(&self, info: &str, epoch: u64) -> Result<Facts> {
         let server = &self.server;
         let field = |name: &str| {
             info.lines()
@@ -384,11 +384,15 @@ impl Target {
             return Err(unfit(too_old(server, version)));
         }
         if field("role") == "slave" {
+            let primary = format!("{}:{}", field("master_host"), field("master_port"));
+            // One that was a primary when we first met it may be one again soon.
+            if epoch > 1 {
+                let what = format!("`{server}` has become a replica of `{primary}`; try again");
+                return Err(Error::Unavailable { engine: ENGINE, what, source: None });
+            }
             return Err(unfit(format!(
-                "`{server}` is a replica of `{}:{}`; connect to the primary, or to the sentinels with \
-                 `redis+sentinel://`",
-                field("master_host"),
-                field("master_port")
+                "`{server}` is a replica of `{primary}`; connect to the primary, or to the sentinels with \
+                 `redis+sentinel://`"
             )));
         }
         if field("loading") == "1" {
