@@ -21,9 +21,10 @@ use crate::error::{Error, Result};
 
 /// How long a connection may take to be made and checked.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// The pause after the first failure, and the longest one.
+/// The pause after the first failure, and the longest one: a call waits five seconds by default, and should live through an
+/// outage of four.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How often an idle connection is tried, and how long the answer may take.
 const PING_EVERY: Duration = Duration::from_secs(3);
 const PING_LIMIT: Duration = Duration::from_secs(5);
@@ -210,6 +211,12 @@ impl Drop for Link {
     }
 }
 
+/// Pauses, but not all clients for equally long when a server comes back.
+async fn rest(pause: Duration) {
+    let jitter = SystemClock.now().as_micros() % 1000;
+    tokio::time::sleep(pause.mul_f64(0.5 + jitter as f64 / 2000.0)).await;
+}
+
 /// The same error for another caller.
 fn again(error: &Error) -> Error {
     match error {
@@ -244,8 +251,13 @@ impl Shared {
     async fn keep(self: Arc<Shared>) {
         let mut epoch = 1;
         loop {
+            let connected_at = SystemClock.now();
             self.until_lost().await;
             let mut pause = FIRST_PAUSE;
+            // One that ends connections as soon as they are made must not be asked as fast as it can answer.
+            if SystemClock.now().since(connected_at) < LONGEST_PAUSE {
+                rest(pause).await;
+            }
             epoch += 1;
             loop {
                 match self.connect(epoch).await {
@@ -260,9 +272,7 @@ impl Shared {
                         self.status.send_replace(Status::Down(Arc::new(error)));
                     }
                 }
-                // Not all at the same time, when a server comes back.
-                let jitter = SystemClock.now().as_micros() % 1000;
-                tokio::time::sleep(pause.mul_f64(0.5 + jitter as f64 / 1000.0)).await;
+                rest(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
