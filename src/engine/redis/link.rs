@@ -57,6 +57,8 @@ pub(super) struct Link {
 struct Shared {
     target: Target,
     status: watch::Sender<Status>,
+    /// The last connection that was of use: its facts, and its number at the server.
+    last: Mutex<Option<(Arc<Facts>, Option<i64>)>>,
     subscribed: Mutex<BTreeSet<String>>,
     hear: Box<dyn Fn(Heard) + Send + Sync>,
     broken: Arc<Notify>,
@@ -84,11 +86,13 @@ enum Status {
 #[derive(Clone)]
 pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
-    pub(super) facts: Arc<Facts>,
+    facts: Arc<Facts>,
     /// The server's clock less ours, in microseconds; a little too late rather than too early.
     pub(super) ahead: i128,
     /// Counts connections.
     pub(super) epoch: u64,
+    /// The connection's number at the server, if we may know it.
+    id: Option<i64>,
 }
 
 impl fmt::Debug for Link {
@@ -108,13 +112,14 @@ impl Link {
         let shared = Arc::new(Shared {
             target,
             status: watch::Sender::new(Status::Down(Arc::new(unknown))),
+            last: Mutex::default(),
             subscribed: Mutex::new(subscribed),
             hear: Box::new(hear),
             broken: Arc::default(),
             pid: std::process::id(),
         });
         let connected = shared.connect(1).await?;
-        shared.status.send_replace(Status::Up(connected));
+        shared.up(connected);
         let task = tokio::spawn(Arc::clone(&shared).keep()).abort_handle();
         Ok(Link { shared, task })
     }
@@ -151,11 +156,9 @@ impl Link {
         }
     }
 
+    /// What the server is, or was when it was last heard of.
     pub(super) fn facts(&self) -> Option<Arc<Facts>> {
-        match &*self.shared.status.borrow() {
-            Status::Up(connected) => Some(Arc::clone(&connected.facts)),
-            Status::Down(_) => None,
-        }
+        self.shared.last().as_ref().map(|(facts, _)| Arc::clone(facts))
     }
 
     /// For work that goes on when the caller does not wait for it.
@@ -230,6 +233,29 @@ impl Shared {
         self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn last(&self) -> MutexGuard<'_, Option<(Arc<Facts>, Option<i64>)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn up(&self, connected: Connected) {
+        *self.last() = Some((Arc::clone(&connected.facts), connected.id));
+        self.status.send_replace(Status::Up(connected));
+    }
+
+    /// Ends the connection before this one, if the server still has it: what we said there and have given up on may still
+    /// be on its way, and must not be done after what we say from now on. A release would not undo the request that it
+    /// follows.
+    async fn end_last(&self, connection: &mut MultiplexedConnection, facts: &Facts) {
+        let last = self.last().as_ref().and_then(|(last, id)| id.filter(|_| last.run_id == facts.run_id));
+        let Some(id) = last else { return };
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(id);
+        if let Err(error) = kill.query_async::<Value>(connection).await {
+            // The user may not. Then what comes late lasts for a lease.
+            tracing::debug!(target: "leasehold", %error, "can not end the last connection");
+        }
+    }
+
     /// Notes that the connection of an epoch is of no use any more.
     fn lost(&self, epoch: u64, why: &str) {
         let server = &self.target.server;
@@ -262,7 +288,7 @@ impl Shared {
             loop {
                 match self.connect(epoch).await {
                     Ok(connected) => {
-                        self.status.send_replace(Status::Up(connected));
+                        self.up(connected);
                         tracing::debug!(target: "leasehold", server = self.target.server, epoch, "connected again");
                         (self.hear)(Heard::Reconnected);
                         break;
@@ -287,8 +313,10 @@ impl Shared {
                 () = tokio::time::sleep(PING_EVERY) => {}
             }
             let ping = redis::cmd("PING");
-            let answer =
-                tokio::time::timeout(PING_LIMIT, connected.connection.send_packed_command(&ping)).await;
+            let answer = tokio::select! {
+                () = self.broken.notified() => continue,
+                answer = tokio::time::timeout(PING_LIMIT, connected.connection.send_packed_command(&ping)) => answer,
+            };
             match answer {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => self.lost(connected.epoch, &error.to_string()),
@@ -332,11 +360,13 @@ impl Shared {
         let (seconds, micros): (i128, i128) =
             redis::cmd("TIME").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
         let ahead = seconds * 1_000_000 + micros - i128::from(asked_at);
+        let id = redis::cmd("CLIENT").arg("ID").query_async(&mut connection).await.ok();
+        self.end_last(&mut connection, &facts).await;
         let channels: Vec<String> = self.subscribed().iter().cloned().collect();
         if !channels.is_empty() {
             connection.subscribe(channels).await.map_err(|error| failed(server, error))?;
         }
-        Ok(Connected { connection, facts: Arc::new(facts), ahead, epoch })
+        Ok(Connected { connection, facts: Arc::new(facts), ahead, epoch, id })
     }
 
     fn heard(&self, epoch: u64, push: &PushInfo) {
