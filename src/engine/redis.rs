@@ -14,7 +14,7 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::{Pipeline, ScriptInvocation};
+use redis::Pipeline;
 use tokio::runtime::Handle;
 
 use self::cluster::Cluster;
@@ -22,7 +22,7 @@ use self::fleet::{Answered, Fleet, Request};
 use self::keys::{Keys, NameKeys};
 use self::link::{Connected, Heard, Link, Target};
 use self::place::{Copies, Place, Servers};
-use self::scripts::SCRIPTS;
+use self::scripts::{Invocation, SCRIPTS};
 use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Released, Seat, WHOLE};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::engine::{
@@ -144,7 +144,7 @@ impl Redis {
     }
 
     /// Runs a script where a key is.
-    async fn run<T: redis::FromRedisValue>(&self, key: &str, script: &ScriptInvocation<'_>) -> Result<T> {
+    async fn run<T: redis::FromRedisValue>(&self, key: &str, script: &Invocation) -> Result<T> {
         Ok(self.fleet.call(key, Request::Script(script)).await?.answer)
     }
 
@@ -207,7 +207,7 @@ impl Redis {
 
     /// Starts the counter of a name at the server's time.
     async fn mend(&self, name: &Name, keys: &NameKeys, owner: OwnerId) -> Result<u64> {
-        let mut mend = SCRIPTS.mend.prepare_invoke();
+        let mut mend = SCRIPTS.mend.prepare();
         keys.all().iter().for_each(|key| {
             mend.key(*key);
         });
@@ -238,14 +238,8 @@ impl Redis {
         }
     }
 
-    fn ask_script(
-        &self,
-        name: &Name,
-        keys: &NameKeys,
-        ask: &Ask,
-        not_after: u64,
-    ) -> ScriptInvocation<'static> {
-        let mut script = SCRIPTS.ask.prepare_invoke();
+    fn ask_script(&self, name: &Name, keys: &NameKeys, ask: &Ask, not_after: u64) -> Invocation {
+        let mut script = SCRIPTS.ask.prepare();
         for key in keys.all() {
             script.key(key);
         }
@@ -318,7 +312,7 @@ impl Redis {
     async fn release_whole(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
         let keys = self.keys.of(name)?;
         self.notes.forget(owner);
-        let mut script = SCRIPTS.release.prepare_invoke();
+        let mut script = SCRIPTS.release.prepare();
         for key in keys.all() {
             script.key(key);
         }
@@ -339,7 +333,7 @@ impl Redis {
 
     async fn look_at(&self, name: &Name, seen: u64, waiters: bool) -> Result<View> {
         let keys = self.keys.of(name)?;
-        let mut script = SCRIPTS.look.prepare_invoke();
+        let mut script = SCRIPTS.look.prepare();
         for key in keys.all() {
             script.key(key);
         }
@@ -374,7 +368,7 @@ impl Redis {
 
     /// Renews claims that are on one server, in one call.
     async fn renew_here(&self, renewals: &[&Renewal]) -> Result<Vec<Renewed>> {
-        let mut script = SCRIPTS.renew.prepare_invoke();
+        let mut script = SCRIPTS.renew.prepare();
         let mut here = String::new();
         for renewal in renewals {
             let keys = self.keys.of(&renewal.name)?;
@@ -399,7 +393,7 @@ impl Redis {
         }
         let calls = slots.into_values().map(|places| async move {
             let here: Vec<&Renewal> = places.iter().map(|at| &renewals[*at]).collect();
-            let verdicts = tokio::time::timeout(shortest / 8, self.renew_here(&here)).await;
+            let verdicts = tokio::time::timeout(shortest / 7, self.renew_here(&here)).await;
             (places, verdicts)
         });
         let mut all = vec![Renewed::Unknown; renewals.len()];
@@ -456,7 +450,7 @@ impl Engine for Redis {
     fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
         Box::pin(async move {
             let keys = self.keys.of(name)?;
-            let mut script = SCRIPTS.alter.prepare_invoke();
+            let mut script = SCRIPTS.alter.prepare();
             for key in keys.all() {
                 script.key(key);
             }
@@ -479,7 +473,7 @@ impl Engine for Redis {
     fn resize<'a>(&'a self, name: &'a Name, declared: u32, capacity: u32) -> Reply<'a, ()> {
         Box::pin(async move {
             let keys = self.keys.of(name)?;
-            let mut script = SCRIPTS.resize.prepare_invoke();
+            let mut script = SCRIPTS.resize.prepare();
             for key in keys.all() {
                 script.key(key);
             }
@@ -530,7 +524,7 @@ impl Engine for Redis {
     fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
         Box::pin(async move {
             let keys = self.keys.of(name)?;
-            let mut script = SCRIPTS.break_claims.prepare_invoke();
+            let mut script = SCRIPTS.break_claims.prepare();
             for key in keys.all() {
                 script.key(key);
             }
@@ -549,8 +543,8 @@ impl Engine for Redis {
     fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
         Box::pin(async move {
             let key = self.keys.cell(name)?;
-            let mut script = SCRIPTS.swap.key(&key);
-            script.arg("read");
+            let mut script = SCRIPTS.swap.prepare();
+            script.key(&key).arg("read");
             reply::cell(self.run(&key, &script).await?)
         })
     }
@@ -558,8 +552,8 @@ impl Engine for Redis {
     fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
         Box::pin(async move {
             let key = self.keys.cell(name)?;
-            let mut script = SCRIPTS.swap.key(&key);
-            script.arg("swap").arg(version);
+            let mut script = SCRIPTS.swap.prepare();
+            script.key(&key).arg("swap").arg(version);
             match &value {
                 Some(CellValue { bytes, lives }) => {
                     script.arg(micros(*lives).div_ceil(1000).max(1)).arg(bytes.as_slice())

@@ -228,7 +228,7 @@ async fn waits_no_longer_than_the_limit(mut ground: Ground, maker: Maker) {
     let before = tokio::time::Instant::now();
     assert!(lock.lock_for(ms(200)).await.expect("an answer").is_none());
     let waited = before.elapsed();
-    assert!(waited >= ms(200) && waited < ms(1500), "waited {waited:?}");
+    assert!(waited >= ms(200) && waited < ms(3000), "waited {waited:?}");
     until("the waiter has left the queue", async || lock.use_of(&two, "x").await == (1, 0)).await;
 }
 
@@ -454,10 +454,10 @@ async fn expires_without_renewal_and_says_so(mut ground: Ground, maker: Maker) {
 
 async fn outlives_its_lease_while_renewed(mut ground: Ground, maker: Maker) {
     let (one, two) = (ground.client().await, ground.client().await);
-    let first = maker.make(&one, "x").await.lease(ms(300));
+    let first = maker.make(&one, "x").await.lease(ms(900));
     let held = first.lock().await.expect("free");
     let lock = maker.make(&two, "x").await;
-    assert!(lock.lock_for(ms(1500)).await.expect("an answer").is_none(), "somebody else got in");
+    assert!(lock.lock_for(ms(2500)).await.expect("an answer").is_none(), "somebody else got in");
     assert_eq!(held.guard().standing(), Standing::Held);
     held.release().await.expect("still held");
 }

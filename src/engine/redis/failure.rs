@@ -8,7 +8,7 @@ pub(super) const ENGINE: &str = "redis";
 
 /// What a server said to a command.
 pub(super) fn failed(server: &str, error: RedisError) -> Error {
-    let code = error.code().unwrap_or_default().to_owned();
+    let code = code(&error).to_owned();
     let detail = error.detail().unwrap_or_default().to_owned();
     let broken =
         |what: String, error: RedisError| Error::Engine { engine: ENGINE, what, source: Some(error.into()) };
@@ -45,10 +45,9 @@ pub(super) fn failed(server: &str, error: RedisError) -> Error {
             ),
             error,
         ),
-        "READONLY" => unavailable(
-            format!("`{server}` is a replica now and can not be written; looking for its primary"),
-            error,
-        ),
+        "READONLY" => {
+            unavailable(format!("`{server}` is a replica now and can not be written; try again"), error)
+        }
         "LOADING" => unavailable(format!("`{server}` is loading its data; try again"), error),
         "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => {
             unavailable(format!("`{server}`: {code} {detail}"), error)
@@ -61,6 +60,21 @@ pub(super) fn failed(server: &str, error: RedisError) -> Error {
         "MISCONF" | "NOREPLICAS" => unavailable(format!("`{server}` refuses writes: {code} {detail}"), error),
         _ => unavailable(plain(server, &error), error),
     }
+}
+
+/// The word that says what is the matter. What goes wrong inside a script has it inside the text, before 7.0 always and
+/// later if the user may not run a command.
+pub(super) fn code(error: &RedisError) -> &str {
+    let code = error.code().unwrap_or_default();
+    let detail = error.detail().unwrap_or_default();
+    if code != "ERR" {
+        return code;
+    }
+    if detail.contains("The user executing the script can't") {
+        return "NOPERM";
+    }
+    let inside = ["WRONGTYPE", "OOM", "READONLY", "MISCONF", "NOREPLICAS", "NOPERM", "LEASEHOLD"];
+    inside.into_iter().find(|word| detail.contains(&format!(": {word} "))).unwrap_or(code)
 }
 
 /// Why a connection could not be made.
@@ -106,4 +120,31 @@ fn cause(error: &RedisError) -> String {
         return "no answer in time".into();
     }
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_wrong_inside_a_script_is_understood() {
+        let said = |text: &str| {
+            let value = redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).expect("a reply");
+            failed("h", value.extract_error().expect_err("an error"))
+        };
+        let wrapped = |text: &str| format!("ERR Error running script (call to f_12): @user_script:7: {text}");
+        for (text, retryable, words) in [
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", false, "another type"),
+            ("OOM command not allowed when used memory > 'maxmemory'.", true, "no memory left"),
+            ("READONLY You can't write against a read only replica.", true, "replica"),
+            ("NOPERM User app has no permissions to run the 'get' command", false, "docs/redis.md"),
+        ] {
+            for error in [said(text), said(&wrapped(text))] {
+                assert_eq!(error.is_retryable(), retryable, "{error}");
+                assert!(error.to_string().contains(words), "{error}");
+            }
+        }
+        let error = said("ERR The user executing the script can't run this command or subcommand script: 12");
+        assert!(!error.is_retryable() && error.to_string().contains("docs/redis.md"), "{error}");
+    }
 }

@@ -1,10 +1,11 @@
 //! The servers: one, or the members of a cluster.
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, ScriptInvocation, Value, from_redis_value};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value, from_redis_value};
 
 use super::cluster::Cluster;
 use super::link::{Connected, Link, Writer};
+use super::scripts::Invocation;
 use crate::error::Result;
 
 /// The servers that keep the names.
@@ -19,14 +20,14 @@ pub(super) enum Fleet {
 /// Something to be sent as it is.
 #[derive(Clone, Copy)]
 pub(super) enum Request<'a> {
-    Script(&'a ScriptInvocation<'a>),
+    Script(&'a Invocation),
     Transaction(&'a Pipeline),
 }
 
 impl Request<'_> {
     pub(super) async fn send(self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         match self {
-            Request::Script(script) => script.invoke_async(connection).await,
+            Request::Script(script) => script.call(connection).await,
             Request::Transaction(transaction) => transaction.query_async(connection).await,
         }
     }

@@ -14,16 +14,18 @@ use redis::{AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, RedisResu
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use super::failure::{ENGINE, failed, too_old, unreachable};
+use super::failure::{ENGINE, code, failed, too_old, unreachable};
+use super::scripts::Invocation;
 use super::source::{Source, client};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 
 /// How long a connection may take to be made and checked.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// The pause after the first failure, and the longest one.
+/// The pause after the first failure, and the longest one: a call waits five seconds by default, and should live through an
+/// outage of four.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How often an idle connection is tried, and how long the answer may take.
 const PING_EVERY: Duration = Duration::from_secs(3);
 const PING_LIMIT: Duration = Duration::from_secs(5);
@@ -58,6 +60,8 @@ pub(super) struct Link {
 struct Shared {
     target: Target,
     status: watch::Sender<Status>,
+    /// The last connection that was of use: its facts, and its number at the server.
+    last: Mutex<Option<(Arc<Facts>, Option<i64>)>>,
     subscribed: Mutex<BTreeSet<String>>,
     hear: Box<dyn Fn(Heard) + Send + Sync>,
     broken: Arc<Notify>,
@@ -90,6 +94,8 @@ pub(super) struct Connected {
     pub(super) epoch: u64,
     /// Where the server is.
     addr: Arc<ConnectionAddr>,
+    /// The connection's number at the server, if we may know it.
+    id: Option<i64>,
 }
 
 impl fmt::Debug for Link {
@@ -109,13 +115,14 @@ impl Link {
         let shared = Arc::new(Shared {
             target,
             status: watch::Sender::new(Status::Down(Arc::new(unknown))),
+            last: Mutex::default(),
             subscribed: Mutex::new(subscribed),
             hear: Box::new(hear),
             broken: Arc::default(),
             pid: std::process::id(),
         });
         let connected = shared.connect(1).await?;
-        shared.status.send_replace(Status::Up(connected));
+        shared.up(connected);
         let task = tokio::spawn(Arc::clone(&shared).keep()).abort_handle();
         Ok(Link { shared, task })
     }
@@ -167,11 +174,9 @@ impl Link {
         }
     }
 
+    /// What the server is, or was when it was last heard of.
     pub(super) fn facts(&self) -> Option<Arc<Facts>> {
-        match &*self.shared.status.borrow() {
-            Status::Up(connected) => Some(Arc::clone(&connected.facts)),
-            Status::Down(_) => None,
-        }
+        self.shared.last().as_ref().map(|(facts, _)| Arc::clone(facts))
     }
 
     /// For work that goes on when the caller does not wait for it.
@@ -183,7 +188,7 @@ impl Link {
     pub(super) fn answer<T>(&self, connected: &Connected, answer: RedisResult<T>) -> Result<T> {
         answer.map_err(|error| {
             let lost = error.is_io_error() || error.is_connection_dropped() || error.is_unrecoverable_error();
-            if lost || error.code() == Some("READONLY") {
+            if lost || code(&error) == "READONLY" {
                 self.shared.lost(connected.epoch, &error.to_string());
             }
             failed(&self.shared.target.server, error)
@@ -210,12 +215,11 @@ impl Link {
 pub(super) struct Writer(Weak<Shared>);
 
 impl Writer {
-    pub(super) async fn run(&self, script: &redis::ScriptInvocation<'_>) {
+    pub(super) async fn run(&self, script: &Invocation) {
         let Some(shared) = self.0.upgrade() else { return };
         let Status::Up(mut connected) = shared.status.borrow().clone() else { return };
         drop(shared);
-        let done =
-            tokio::time::timeout(PING_LIMIT, script.invoke_async::<Value>(&mut connected.connection)).await;
+        let done = tokio::time::timeout(PING_LIMIT, script.call::<Value>(&mut connected.connection)).await;
         if let Ok(Err(error)) = done {
             tracing::debug!(target: "leasehold", %error, "a note was not written");
         }
@@ -226,6 +230,12 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// Pauses, but not all clients for equally long when a server comes back.
+async fn rest(pause: Duration) {
+    let jitter = SystemClock.now().as_micros() % 1000;
+    tokio::time::sleep(pause.mul_f64(0.5 + jitter as f64 / 2000.0)).await;
 }
 
 /// The same error for another caller.
@@ -239,6 +249,29 @@ fn again(error: &Error) -> Error {
 impl Shared {
     fn subscribed(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(Arc<Facts>, Option<i64>)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn up(&self, connected: Connected) {
+        *self.last() = Some((Arc::clone(&connected.facts), connected.id));
+        self.status.send_replace(Status::Up(connected));
+    }
+
+    /// Ends the connection before this one, if the server still has it: what we said there and have given up on may still
+    /// be on its way, and must not be done after what we say from now on. A release would not undo the request that it
+    /// follows.
+    async fn end_last(&self, connection: &mut MultiplexedConnection, facts: &Facts) {
+        let last = self.last().as_ref().and_then(|(last, id)| id.filter(|_| last.run_id == facts.run_id));
+        let Some(id) = last else { return };
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(id);
+        if let Err(error) = kill.query_async::<Value>(connection).await {
+            // The user may not. Then what comes late lasts for a lease.
+            tracing::debug!(target: "leasehold", %error, "can not end the last connection");
+        }
     }
 
     /// Notes that the connection of an epoch is of no use any more.
@@ -262,13 +295,18 @@ impl Shared {
     async fn keep(self: Arc<Shared>) {
         let mut epoch = 1;
         loop {
+            let connected_at = SystemClock.now();
             self.until_lost().await;
             let mut pause = FIRST_PAUSE;
+            // One that ends connections as soon as they are made must not be asked as fast as it can answer.
+            if SystemClock.now().since(connected_at) < LONGEST_PAUSE {
+                rest(pause).await;
+            }
             epoch += 1;
             loop {
                 match self.connect(epoch).await {
                     Ok(connected) => {
-                        self.status.send_replace(Status::Up(connected));
+                        self.up(connected);
                         tracing::debug!(target: "leasehold", server = self.target.server, epoch, "connected again");
                         (self.hear)(Heard::Reconnected);
                         break;
@@ -278,9 +316,7 @@ impl Shared {
                         self.status.send_replace(Status::Down(Arc::new(error)));
                     }
                 }
-                // Not all at the same time, when a server comes back.
-                let jitter = SystemClock.now().as_micros() % 1000;
-                tokio::time::sleep(pause.mul_f64(0.5 + jitter as f64 / 1000.0)).await;
+                rest(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
@@ -301,8 +337,10 @@ impl Shared {
                 continue;
             }
             let ping = redis::cmd("PING");
-            let answer =
-                tokio::time::timeout(PING_LIMIT, connected.connection.send_packed_command(&ping)).await;
+            let answer = tokio::select! {
+                () = self.broken.notified() => continue,
+                answer = tokio::time::timeout(PING_LIMIT, connected.connection.send_packed_command(&ping)) => answer,
+            };
             match answer {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => self.lost(connected.epoch, &error.to_string()),
@@ -314,7 +352,7 @@ impl Shared {
     async fn connect(self: &Arc<Shared>, epoch: u64) -> Result<Connected> {
         let server = &self.target.server;
         match tokio::time::timeout(CONNECT_LIMIT, self.connect_and_check(epoch)).await {
-            Ok(connected) => connected,
+            Ok(connected) => connected.map_err(|error| self.target.without_password(error)),
             Err(_) => {
                 let what = format!("can not reach `{server}`: no answer in {CONNECT_LIMIT:?}");
                 Err(Error::Unavailable { engine: ENGINE, what, source: None })
@@ -344,17 +382,19 @@ impl Shared {
         let mut connection = connection.map_err(|error| unreachable(server, error))?;
         let info: String =
             redis::cmd("INFO").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
-        let mut facts = self.target.check(&info, server)?;
+        let mut facts = self.target.check(&info, server, epoch)?;
         facts.replicas = self.target.source.replicas().await.unwrap_or(facts.replicas);
         let asked_at = SystemClock.now().as_micros();
         let (seconds, micros): (i128, i128) =
             redis::cmd("TIME").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
         let ahead = seconds * 1_000_000 + micros - i128::from(asked_at);
+        let id = redis::cmd("CLIENT").arg("ID").query_async(&mut connection).await.ok();
+        self.end_last(&mut connection, &facts).await;
         let channels: Vec<String> = self.subscribed().iter().cloned().collect();
         if !channels.is_empty() {
             connection.subscribe(channels).await.map_err(|error| failed(server, error))?;
         }
-        Ok(Connected { connection, facts: Arc::new(facts), ahead, epoch, addr })
+        Ok(Connected { connection, facts: Arc::new(facts), ahead, epoch, addr, id })
     }
 
     fn heard(&self, epoch: u64, push: &PushInfo) {
@@ -379,8 +419,26 @@ impl Target {
         }
     }
 
+    /// Some servers, and things that stand before servers, repeat what they do not understand: the login, for one.
+    fn without_password(&self, error: Error) -> Error {
+        let Some(password) = self.source.password() else { return error };
+        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        if ![error.to_string(), format!("{error:?}"), source].iter().any(|text| text.contains(password)) {
+            return error;
+        }
+        let hush = |what: String| what.replace(password, "…");
+        // The source says the same, and goes.
+        match error {
+            Error::Engine { engine, what, .. } => Error::Engine { engine, what: hush(what), source: None },
+            Error::Unavailable { engine, what, .. } => {
+                Error::Unavailable { engine, what: hush(what), source: None }
+            }
+            other => other,
+        }
+    }
+
     /// Reads what the server says of itself, and refuses one that can not keep locks.
-    fn check(&self, info: &str, server: &str) -> Result<Facts> {
+    fn check(&self, info: &str, server: &str, epoch: u64) -> Result<Facts> {
         let field = |name: &str| {
             info.lines()
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
@@ -400,11 +458,15 @@ impl Target {
             return Err(Error::Unavailable { engine: ENGINE, what, source: None });
         }
         if field("role") == "slave" {
+            let primary = format!("{}:{}", field("master_host"), field("master_port"));
+            // One that was a primary when we first met it may be one again soon.
+            if epoch > 1 {
+                let what = format!("`{server}` has become a replica of `{primary}`; try again");
+                return Err(Error::Unavailable { engine: ENGINE, what, source: None });
+            }
             return Err(unfit(format!(
-                "`{server}` is a replica of `{}:{}`; connect to the primary, or to the sentinels with \
-                 `redis+sentinel://`",
-                field("master_host"),
-                field("master_port")
+                "`{server}` is a replica of `{primary}`; connect to the primary, or to the sentinels with \
+                 `redis+sentinel://`"
             )));
         }
         if field("loading") == "1" {

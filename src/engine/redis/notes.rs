@@ -9,13 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::ScriptInvocation;
 use tokio::runtime::Handle;
 
 use super::keys::NameKeys;
 use super::link::Writer;
 use super::reply::owner_text;
-use super::scripts::SCRIPTS;
+use super::scripts::{Invocation, SCRIPTS};
 use crate::claim::OwnerId;
 
 /// How long a lock is held before it is worth a note.
@@ -37,7 +36,7 @@ struct State {
 struct Note {
     token: u64,
     /// What to write, and where; gone once written down.
-    script: Option<(Writer, ScriptInvocation<'static>)>,
+    script: Option<(Writer, Invocation)>,
 }
 
 impl fmt::Debug for Note {
@@ -71,7 +70,7 @@ impl Notes {
         token: u64,
     ) {
         let Some(writer) = writer else { return };
-        let mut script = SCRIPTS.note.prepare_invoke();
+        let mut script = SCRIPTS.note.prepare();
         script.key(&keys.holder).key(&keys.state).arg(owner_text(owner)).arg(token);
         let mut state = self.lock();
         state.tokens.insert(owner, Note { token, script: Some((writer, script)) });
@@ -92,7 +91,7 @@ impl Notes {
     }
 
     /// What is to be written, and a clean slate.
-    fn unwritten(&self) -> Vec<(Writer, ScriptInvocation<'static>)> {
+    fn unwritten(&self) -> Vec<(Writer, Invocation)> {
         let mut state = self.lock();
         state.under_way = false;
         state.tokens.values_mut().filter_map(|note| note.script.take()).collect()

@@ -118,10 +118,13 @@ fn options(query: &str, scheme: &str) -> Result<Options> {
             // A unix socket has nowhere else to put them.
             ("db" | "user" | "pass", _) if scheme == "redis+unix" => options.rest.push(option.to_owned()),
             _ => {
+                // What looks like an option may be the rest of a password with a `?` or an `&` in it.
+                let secret = query.contains('@') || query.contains("pass");
+                let option = if secret { "…" } else { name };
                 return Err(Error::invalid(format!(
-                    "`redis:` has no option `{name}` like that; there are `prefix=TEXT`, `raw`, `wait=N`, \
+                    "`redis:` has no option `{option}` like that; there are `prefix=TEXT`, `raw`, `wait=N`, \
                      `wait=majority`, `eviction=allow`, `ca=FILE`, `cert=FILE` with `key=FILE`, `sentinel_user=` and \
-                     `sentinel_password=`"
+                     `sentinel_password=` (`?`, `&` and `@` in a password are written `%3F`, `%26` and `%40`)"
                 )));
             }
         }
@@ -236,15 +239,12 @@ fn with_certificates(info: ConnectionInfo, options: &Options) -> Result<Connecti
     Ok(client.get_connection_info().clone())
 }
 
-/// A URL as it may be shown.
+/// A URL as it may be shown. It need not be a good one.
 fn without_password(url: &str) -> String {
-    match url.split_once("://") {
-        Some((scheme, rest)) => match rest.rsplit_once('@') {
-            Some((_, host)) => format!("{scheme}://…@{host}"),
-            None => url.to_owned(),
-        },
-        None => url.to_owned(),
-    }
+    let (Some((_, host)), Some((scheme, _))) = (url.rsplit_once('@'), url.split_once(':')) else {
+        return url.to_owned();
+    };
+    format!("{scheme}://…@{host}")
 }
 
 /// Undoes percent-encoding; what is not encoded stays.
@@ -311,6 +311,9 @@ mod tests {
             "redis://u:secret@h/notanumber",
             "redis+sentinel://u:secret@h",
             "redis+cluster://u:secret@h:x",
+            "redis:u:secret@h",
+            "redis://u:half?secret@h",
+            "redis+unix:///s?pass=half&secret",
         ] {
             let error = Place::parse(url).err().expect("refused").to_string();
             assert!(!error.contains("secret"), "{error}");

@@ -5,11 +5,24 @@ local now = clock[1] * 1000000 + clock[2]
 local GRACE, HOUR, DAY = 10000000, 3600000000, 86400000000
 local function text(number) return string.format('%.0f', number) end
 
+-- A name whose keys somebody has put to another use is not held any more, and the others still are.
+local function read(...)
+  local found = redis.pcall(...)
+  if type(found) == 'table' and found.err then
+    if not string.find(found.err, 'WRONGTYPE', 1, true) then error(found) end
+    return nil
+  end
+  return found
+end
+
+-- A renewal takes no more of a memory that is full: see full_memory.lua.
+read('HDEL', KEYS[2], '')
+
 local verdicts = {}
 for i = 0, #KEYS / 5 - 1 do
   local holder, state, ends, queue, log = unpack(KEYS, i * 5 + 1, i * 5 + 5)
   local shown, owner, lease = ARGV[i * 3 + 1] == 'lock', ARGV[i * 3 + 2], tonumber(ARGV[i * 3 + 3])
-  local held = shown and call('GET', holder)
+  local held = shown and read('GET', holder)
   local ours = held and string.match(held, '^leasehold/1 (%S+)')
   local verdict = 0
   if shown and ours ~= owner and ours ~= 'shared' then
@@ -25,10 +38,10 @@ for i = 0, #KEYS / 5 - 1 do
     end
     verdict = 1
   else
-    local expires = call('ZSCORE', ends, owner)
+    local expires = read('ZSCORE', ends, owner)
     if expires and tonumber(expires) > now then
-      local found = call('HMGET', state, 'C' .. owner, 'kept_until', 'holder', 'changes', 'delay')
-      if found[1] and (not shown or found[3] == ours) then
+      local found = read('HMGET', state, 'C' .. owner, 'kept_until', 'holder', 'changes', 'delay')
+      if found and found[1] and (not shown or found[3] == ours) then
         local claim, delay = cmsgpack.unpack(found[1]), tonumber(found[5] or 0)
         if claim.lease ~= lease or not claim.confirmed then
           claim.lease, claim.confirmed = lease, true

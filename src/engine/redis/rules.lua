@@ -19,6 +19,8 @@ local HOUR, DAY = 3600000000, 86400000000
 local RESIZED = 30 * DAY
 local LOG_LENGTH = 32
 local WHOLE = 4294967295
+-- Counters below this have not been started at the server's time.
+local STARTED = 1099511627776
 
 local call = redis.call
 
@@ -57,6 +59,19 @@ end
 
 -- The highest token that was reserved.
 local last, last_changed
+
+if not state.stored then
+  -- A key of another type stops the script here, before anything is written, and not half way.
+  local left = call('HLEN', STATE) + call('ZCARD', ENDS) + call('ZCARD', QUEUE) + call('LLEN', LOG)
+  last = tonumber(call('GET', TOKEN) or 0)
+  if not last then return redis.error_reply('WRONGTYPE the counter of the name is not a number') end
+  -- What a script left that was stopped half way, because its user may not do everything, or that lost its state: nothing
+  -- in it can be relied on.
+  if left > 0 then call('DEL', STATE, ENDS, QUEUE, LOG) end
+  -- A counter that was made by somebody who then did not get the lock would stay for ever.
+  if last > 0 and last < STARTED then call('EXPIRE', TOKEN, DAY / 1000000) end
+end
+
 local function last_token()
   last = last or tonumber(call('GET', TOKEN) or 0)
   return last

@@ -36,7 +36,11 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::Fixed(info) => write!(f, "{}", info.addr()),
-            Source::Sentinels(sentinels) => f.write_str(&sentinels.primary),
+            Source::Sentinels(sentinels) => {
+                let first =
+                    sentinels.sentinels.first().map(|info| info.addr().to_string()).unwrap_or_default();
+                write!(f, "{} of {first}", sentinels.primary)
+            }
         }
     }
 }
@@ -48,6 +52,15 @@ impl Source {
             Source::Fixed(info) => Ok(info.clone()),
             Source::Sentinels(sentinels) => sentinels.find().await,
         }
+    }
+
+    /// What must never be said.
+    pub(super) fn password(&self) -> Option<&str> {
+        let info = match self {
+            Source::Fixed(info) => info,
+            Source::Sentinels(sentinels) => &sentinels.node,
+        };
+        info.redis_settings().password().filter(|password| !password.is_empty())
     }
 
     /// True if the server is known to be somewhere else by now.
