@@ -170,7 +170,7 @@ impl Redis {
     }
 
     /// Takes a lock that nobody else wants: one transaction. `None` if it is not as simple as that.
-    async fn take(&self, name: &Name, keys: &NameKeys, ask: &Ask) -> Result<Option<Grant>> {
+    async fn take(&self, name: &Name, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Option<Grant>> {
         let now = server_now(&self.fleet.connected(&keys.holder).await?);
         let lease = u64::try_from(ask.lease.as_micros()).unwrap_or(u64::MAX).div_ceil(1000);
         let mut transaction = Pipeline::with_capacity(2);
@@ -373,7 +373,7 @@ impl Redis {
         for renewal in renewals {
             let keys = self.keys.of(&renewal.name)?;
             here.clone_from(&keys.holder);
-            script.key(keys.holder).key(keys.state).key(keys.ends).key(keys.queue).key(keys.log);
+            script.key(&keys.holder).key(&keys.state).key(&keys.ends).key(&keys.queue).key(&keys.log);
             script.arg(renewal.name.family().word());
             script.arg(reply::owner_text(renewal.owner)).arg(micros(renewal.lease));
         }
@@ -568,7 +568,7 @@ impl Engine for Redis {
         Box::pin(async move {
             let key = match name.family() {
                 Family::Cell => self.keys.cell(name)?,
-                _ => self.keys.of(name)?.state,
+                _ => self.keys.of(name)?.state.clone(),
             };
             let channel = format!("leasehold:changed:{key}");
             match watching {

@@ -1,15 +1,20 @@
 //! Where a name is kept: its keys, all in one slot of a cluster.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 
 /// How names become keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Keys {
     /// Before every name.
     pub(super) prefix: String,
     /// Names are keys as they are.
     pub(super) raw: bool,
+    /// The keys of names that were used lately.
+    known: Mutex<HashMap<Name, Arc<NameKeys>>>,
 }
 
 /// The keys of one name, in the order of every script.
@@ -30,6 +35,16 @@ impl NameKeys {
 }
 
 impl Keys {
+    /// Names with something before them.
+    pub(super) fn with_prefix(prefix: impl Into<String>) -> Keys {
+        Keys { prefix: prefix.into(), raw: false, known: Mutex::default() }
+    }
+
+    /// Names as they are.
+    pub(super) fn raw() -> Keys {
+        Keys { raw: true, ..Keys::with_prefix("") }
+    }
+
     /// The key that strangers know.
     pub(super) fn holder(&self, name: &Name) -> Result<String> {
         let text = name.as_str();
@@ -48,7 +63,26 @@ impl Keys {
         Ok(key)
     }
 
-    pub(super) fn of(&self, name: &Name) -> Result<NameKeys> {
+    pub(super) fn of(&self, name: &Name) -> Result<Arc<NameKeys>> {
+        // To make them anew takes as long as all the rest that is done for a call.
+        const MOST_KNOWN: usize = 4096;
+        if let Some(keys) = self.known().get(name) {
+            return Ok(Arc::clone(keys));
+        }
+        let keys = Arc::new(self.make(name)?);
+        let mut known = self.known();
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(name.clone(), Arc::clone(&keys));
+        Ok(keys)
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Name, Arc<NameKeys>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make(&self, name: &Name) -> Result<NameKeys> {
         let holder = self.holder(name)?;
         let side = |what: &str| beside(&holder, &format!("{}:{what}", name.family().word()));
         Ok(NameKeys {
@@ -157,7 +191,7 @@ mod tests {
     use super::*;
 
     fn keys(prefix: &str) -> Keys {
-        Keys { prefix: prefix.into(), raw: false }
+        Keys::with_prefix(prefix)
     }
 
     fn lock(text: &str) -> Name {
@@ -174,7 +208,7 @@ mod tests {
         let semaphore = Name::new(Family::Semaphore, "a{b}").expect("a name");
         assert_eq!(keys("lock:").of(&semaphore).expect("keys").state, "{lock:a%7Bb%7D}:semaphore:state");
         assert_eq!(keys("{app}:").of(&lock("x")).expect("keys").state, "{app}:x:lock:state");
-        let raw = Keys { prefix: String::new(), raw: true };
+        let raw = Keys::raw();
         assert_eq!(raw.of(&lock("user:{7}:lock")).expect("keys").state, "user:{7}:lock:lock:state");
         assert!(raw.of(&lock("a}b")).is_err());
     }

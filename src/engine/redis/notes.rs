@@ -35,8 +35,8 @@ struct State {
 
 struct Note {
     token: u64,
-    /// What to write, and where; gone once written down.
-    script: Option<(Writer, Invocation)>,
+    /// Where to write it; gone once written down.
+    place: Option<(Writer, Arc<NameKeys>)>,
 }
 
 impl fmt::Debug for Note {
@@ -65,15 +65,13 @@ impl Notes {
     pub(super) fn add(
         self: &Arc<Notes>,
         writer: Option<Writer>,
-        keys: &NameKeys,
+        keys: &Arc<NameKeys>,
         owner: OwnerId,
         token: u64,
     ) {
         let Some(writer) = writer else { return };
-        let mut script = SCRIPTS.note.prepare();
-        script.key(&keys.holder).key(&keys.state).arg(owner_text(owner)).arg(token);
         let mut state = self.lock();
-        state.tokens.insert(owner, Note { token, script: Some((writer, script)) });
+        state.tokens.insert(owner, Note { token, place: Some((writer, Arc::clone(keys))) });
         if state.under_way {
             return;
         }
@@ -94,6 +92,12 @@ impl Notes {
     fn unwritten(&self) -> Vec<(Writer, Invocation)> {
         let mut state = self.lock();
         state.under_way = false;
-        state.tokens.values_mut().filter_map(|note| note.script.take()).collect()
+        let script = |(owner, note): (&OwnerId, &mut Note)| {
+            let (writer, keys) = note.place.take()?;
+            let mut script = SCRIPTS.note.prepare();
+            script.key(&keys.holder).key(&keys.state).arg(owner_text(*owner)).arg(note.token);
+            Some((writer, script))
+        };
+        state.tokens.iter_mut().filter_map(script).collect()
     }
 }

@@ -88,7 +88,7 @@ impl Place {
         }
         Ok(Place {
             servers,
-            keys: options.keys.unwrap_or(Keys { prefix: "lock:".into(), raw: false }),
+            keys: options.keys.unwrap_or_else(|| Keys::with_prefix("lock:")),
             eviction_allowed: options.eviction_allowed,
             copies: options.copies,
         })
@@ -101,8 +101,8 @@ fn options(query: &str, scheme: &str) -> Result<Options> {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         let text = || decode(value);
         match (name, value) {
-            ("prefix", _) => options.keys = Some(Keys { prefix: text(), raw: false }),
-            ("raw", "" | "true") => options.keys = Some(Keys { prefix: String::new(), raw: true }),
+            ("prefix", _) => options.keys = Some(Keys::with_prefix(text())),
+            ("raw", "" | "true") => options.keys = Some(Keys::raw()),
             ("eviction", "allow") => options.eviction_allowed = true,
             ("eviction", "refuse") => options.eviction_allowed = false,
             ("wait", "none") => options.copies = Copies::None,
@@ -275,7 +275,7 @@ mod tests {
     fn options_are_taken_out() {
         let place = Place::parse("redis://127.0.0.1:7000/3?prefix=app%3Alock:&eviction=allow&wait=2")
             .expect("a place");
-        assert_eq!(place.keys, Keys { prefix: "app:lock:".into(), raw: false });
+        assert_eq!((place.keys.prefix.as_str(), place.keys.raw), ("app:lock:", false));
         assert!(place.eviction_allowed);
         assert_eq!(place.copies, Copies::Some(2));
         let Servers::One(source) = place.servers else { panic!("one server") };
