@@ -173,19 +173,23 @@ impl Redis {
     async fn take(&self, name: &Name, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Option<Grant>> {
         let now = server_now(&self.fleet.connected(&keys.holder).await?);
         let lease = u64::try_from(ask.lease.as_micros()).unwrap_or(u64::MAX).div_ceil(1000);
-        let mut transaction = Pipeline::with_capacity(2);
-        transaction.atomic();
+        // Not the driver's own kind of transaction, which panics if a server does not know or does not allow `MULTI`.
+        let mut transaction = Pipeline::with_capacity(4);
+        transaction.cmd("MULTI").ignore();
         transaction
             .cmd("SET")
             .arg(&keys.holder)
             .arg(reply::holder_text(ask, self.seat, now))
             .arg("NX")
             .arg("PX")
-            .arg(lease);
-        transaction.cmd("INCR").arg(&keys.token);
-        let mut answered: Answered<(Option<String>, u64)> =
+            .arg(lease)
+            .ignore();
+        transaction.cmd("INCR").arg(&keys.token).ignore();
+        transaction.cmd("EXEC");
+        let mut answered: Answered<((Option<String>, u64),)> =
             self.fleet.call(&keys.holder, Request::Transaction(&transaction)).await?;
-        let (set, counter) = (answered.answer.0.is_some(), answered.answer.1);
+        let ((ref set, counter),) = answered.answer;
+        let set = set.is_some();
         if !set {
             if counter < STARTED {
                 // It ended while the lock was held, and was made anew just now. Whoever gets the lock starts it.
@@ -279,8 +283,8 @@ impl Redis {
         if simple {
             answer = self.take(name, &keys, ask).await.map(|grant| grant.map(Answer::Granted));
         }
-        // Whether it was taken may not be known; the rules find out. Asking twice is harmless.
-        if self.again(&answer, &keys, epoch).await? {
+        // Whether it was taken may not be known; the rules find out, and say better what is wrong. Asking twice is harmless.
+        if answer.as_ref().map_or_else(Error::is_retryable, Option::is_none) {
             answer = self.ask(name, &keys, ask).await.map(Some);
         }
         if answer.is_err() && self.again(&answer, &keys, epoch).await? {

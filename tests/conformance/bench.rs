@@ -276,6 +276,15 @@ impl Ground {
         self.dir.as_ref().map(|dir| dir.path().join("store"))
     }
 
+    /// The server of an engine that has one.
+    #[cfg(feature = "redis")]
+    pub(crate) fn server(&self) -> &servers::Redis {
+        match &self.servers {
+            Some(Servers::One(server)) => server,
+            _ => panic!("not an engine with one server"),
+        }
+    }
+
     /// Who is to blame while the store is stopped: errors must name it.
     pub(crate) fn culprit(&self) -> String {
         match &self.servers {

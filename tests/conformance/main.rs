@@ -18,6 +18,8 @@ mod lease;
 mod multi;
 mod mutex;
 mod process;
+#[cfg(feature = "redis")]
+mod redis;
 mod rwlock;
 mod semaphore;
 #[path = "../servers/mod.rs"]
@@ -104,6 +106,11 @@ fn main() -> ExitCode {
             let limited = bench::Redis.runtime().block_on(async { tokio::time::timeout(LIMIT, run()).await });
             limited.map_err(|_| Failed::from("the case takes too long"))
         });
+        trials.push(trial.with_ignored_flag(ignored));
+    }
+    #[cfg(feature = "redis")]
+    for (case, run) in redis::cases() {
+        let trial = Trial::test(format!("redis::server::{case}"), move || run_case(&bench::Redis, run));
         trials.push(trial.with_ignored_flag(ignored));
     }
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         a_cut_resets_and_refuses,
         a_reset_happens_once,
         a_stall_holds_everything_back,
+        a_stall_of_what_is_open_lets_newcomers_pass,
         a_stalled_request_arrives_after_its_client_gave_up,
         a_stalled_reply_is_to_something_done,
         a_delay_is_counted_each_way_and_keeps_the_order,
@@ -299,6 +300,22 @@ fn a_stall_holds_everything_back() {
     assert_eq!(redis.command(&["EXISTS", "x", "y"]).int(), 0);
     proxy.pass();
     assert_eq!(client.receive().expect("a late answer").int(), 1);
+}
+
+fn a_stall_of_what_is_open_lets_newcomers_pass() {
+    let (_redis, proxy) = proxied();
+    let mut old = open(&proxy);
+    old.command(&["PING"]);
+    // One that the proxy may not have seen yet is open, too.
+    let mut unseen = open(&proxy);
+    proxy.stall_open();
+    old.send(&["INCR", "x"]).expect("the proxy takes it");
+    unseen.send(&["INCR", "x"]).expect("the proxy takes it");
+    assert_eq!(open(&proxy).command(&["INCR", "x"]).int(), 1);
+    proxy.pass();
+    let mut late = [old, unseen].map(|mut client| client.receive().expect("a late answer").int());
+    late.sort_unstable();
+    assert_eq!(late, [2, 3]);
 }
 
 fn a_stalled_request_arrives_after_its_client_gave_up() {

@@ -41,6 +41,7 @@ pub(crate) struct Proxy {
 #[derive(Clone, Copy)]
 enum Order {
     Set(Fault),
+    StallOpen,
     Reset,
 }
 
@@ -48,7 +49,12 @@ enum Order {
 enum Fault {
     None,
     Cut,
-    Stall { requests: bool, replies: bool },
+    Stall {
+        requests: bool,
+        replies: bool,
+    },
+    /// Of the connections that were made before.
+    StallOpen(Instant),
     Delay(Duration),
 }
 
@@ -98,6 +104,12 @@ impl Proxy {
         self.order(Order::Set(Fault::Stall { requests: false, replies: true }));
     }
 
+    /// Holds back everything on the connections that there are; new ones work. What was said on the old ones arrives after
+    /// what is said on the new ones, as when a network has lost packets and their sender takes its time to repeat them.
+    pub(crate) fn stall_open(&self) {
+        self.order(Order::StallOpen);
+    }
+
     /// Delivers everything later, each way: a client waits twice as long for each answer, and loses no throughput.
     pub(crate) fn delay(&self, each_way: Duration) {
         self.order(Order::Set(Fault::Delay(each_way)));
@@ -138,30 +150,35 @@ async fn serve(port: u16, to: u16, mut orders: mpsc::UnboundedReceiver<(Order, b
     loop {
         tokio::select! {
             client = accept(listener.as_ref()) => {
-                connections.spawn(connection(client, to, state.subscribe(), state.borrow().resets));
+                connections.spawn(connection(client, to, state.subscribe(), Made::now(&state)));
             }
             Some(_) = connections.join_next() => {}
             order = orders.recv() => {
                 let reset = matches!(order, None | Some((Order::Reset | Order::Set(Fault::Cut), _)));
-                if reset && let Some(open) = listener.take() {
+                let of_old = reset || matches!(order, Some((Order::StallOpen, _)));
+                if of_old && let Some(open) = listener.take() {
                     // Those that have connected and were not accepted yet are connections, too.
                     let open = open.into_std().expect("a listener");
                     while let Ok((client, _)) = open.accept() {
                         client.set_nonblocking(true).expect("a socket");
                         let client = TcpStream::from_std(client).expect("a socket");
-                        connections.spawn(connection(client, to, state.subscribe(), state.borrow().resets));
+                        connections.spawn(connection(client, to, state.subscribe(), Made::now(&state)));
                     }
                     listener = Some(TcpListener::from_std(open).expect("a listener"));
                 }
                 match order {
                     None | Some((Order::Set(Fault::Cut), _)) => listener.take().into_iter().for_each(close),
-                    Some((Order::Set(_), _)) if listener.is_none() => listener = Some(listen(port)),
+                    Some((Order::Set(_) | Order::StallOpen, _)) if listener.is_none() => {
+                        listener = Some(listen(port));
+                    }
                     Some(_) => {}
                 }
                 state.send_modify(|state| {
                     state.resets += u64::from(reset);
-                    if let Some((Order::Set(fault), _)) = order {
-                        state.fault = fault;
+                    match order {
+                        Some((Order::Set(fault), _)) => state.fault = fault,
+                        Some((Order::StallOpen, _)) => state.fault = Fault::StallOpen(Instant::now()),
+                        None | Some((Order::Reset, _)) => {}
                     }
                 });
                 while reset && connections.join_next().await.is_some() {}
@@ -189,6 +206,19 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     listener.accept().await.expect("a connection").0
 }
 
+/// When a connection was made.
+#[derive(Clone, Copy)]
+struct Made {
+    at: Instant,
+    after_resets: u64,
+}
+
+impl Made {
+    fn now(state: &watch::Sender<State>) -> Made {
+        Made { at: Instant::now(), after_resets: state.borrow().resets }
+    }
+}
+
 /// What travels one way.
 enum Parcel {
     Bytes(Vec<u8>),
@@ -200,7 +230,7 @@ type Sender = mpsc::UnboundedSender<(Instant, Parcel)>;
 type Receiver = mpsc::UnboundedReceiver<(Instant, Parcel)>;
 
 /// Carries one connection until both sides have ended it, one is gone, or it is reset from outside.
-async fn connection(mut client: TcpStream, to: u16, state: watch::Receiver<State>, resets: u64) {
+async fn connection(mut client: TcpStream, to: u16, state: watch::Receiver<State>, made: Made) {
     let mut resetting = state.clone();
     let mut server = None;
     let carried = async {
@@ -214,14 +244,14 @@ async fn connection(mut client: TcpStream, to: u16, state: watch::Receiver<State
         tokio::try_join!(
             collect(from_client, requests.clone()),
             collect(from_server, replies.clone()),
-            deliver(requested, to_server, replies, state.clone(), requests_pass),
-            deliver(replied, to_client, requests, state.clone(), replies_pass),
+            deliver(requested, to_server, replies, state.clone(), (requests_pass, made.at)),
+            deliver(replied, to_client, requests, state.clone(), (replies_pass, made.at)),
         )
     };
     let whole = tokio::select! {
         // First of all, so that nothing slips through that a fault set at the same time would let pass.
         biased;
-        _ = resetting.wait_for(|state| state.resets != resets) => false,
+        _ = resetting.wait_for(|state| state.resets != made.after_resets) => false,
         carried = carried => carried.is_ok(),
     };
     if !whole {
@@ -249,22 +279,30 @@ async fn collect(mut from: ReadHalf<'_>, queue: Sender) -> io::Result<()> {
     }
 }
 
-/// When something may go on its way, by the fault; `None` as long as the fault lasts.
-type Passes = fn(Fault, Instant) -> Option<Instant>;
+/// When something may go on its way, by the fault; `None` as long as the fault lasts. Given when the connection was made
+/// and when the thing came.
+type Passes = fn(Fault, Instant, Instant) -> Option<Instant>;
 
-fn requests_pass(fault: Fault, came: Instant) -> Option<Instant> {
+fn requests_pass(fault: Fault, made: Instant, came: Instant) -> Option<Instant> {
     match fault {
-        Fault::Cut | Fault::Stall { requests: true, .. } => None,
-        Fault::Delay(delay) => Some(came + delay),
-        Fault::None | Fault::Stall { .. } => Some(came),
+        Fault::Stall { requests: true, .. } => None,
+        fault => passes(fault, made, came),
     }
 }
 
-fn replies_pass(fault: Fault, came: Instant) -> Option<Instant> {
+fn replies_pass(fault: Fault, made: Instant, came: Instant) -> Option<Instant> {
     match fault {
-        Fault::Cut | Fault::Stall { replies: true, .. } => None,
+        Fault::Stall { replies: true, .. } => None,
+        fault => passes(fault, made, came),
+    }
+}
+
+fn passes(fault: Fault, made: Instant, came: Instant) -> Option<Instant> {
+    match fault {
+        Fault::Cut => None,
+        Fault::StallOpen(since) if made <= since => None,
         Fault::Delay(delay) => Some(came + delay),
-        Fault::None | Fault::Stall { .. } => Some(came),
+        Fault::None | Fault::Stall { .. } | Fault::StallOpen(_) => Some(came),
     }
 }
 
@@ -274,11 +312,11 @@ async fn deliver(
     mut to: WriteHalf<'_>,
     back: Sender,
     mut state: watch::Receiver<State>,
-    passes: Passes,
+    (passes, made): (Passes, Instant),
 ) -> io::Result<()> {
     while let Some((came, parcel)) = queue.recv().await {
         loop {
-            let at = passes(state.borrow_and_update().fault, came);
+            let at = passes(state.borrow_and_update().fault, made, came);
             if at.is_some_and(|at| at <= Instant::now()) {
                 break;
             }

@@ -179,11 +179,13 @@ impl Cluster {
     pub(super) async fn call(&self, key: &str, request: Request<'_>) -> Result<(Value, Connected)> {
         let mut moves = 0;
         loop {
-            let mut connected = self.connected(key).await?;
+            let connected = self.connected(key).await?;
             let member = self.member(key).await?;
-            let error = match request.send(&mut connected.connection).await {
-                Ok(answer) => return Ok((answer, connected)),
-                Err(error) => error,
+            let mut connection = connected.connection.clone();
+            let error = match member.while_up(&connected, request.send(&mut connection)).await {
+                Some(Ok(answer)) => return Ok((answer, connected)),
+                Some(Err(error)) => error,
+                None => return Err(member.given_up()),
             };
             moves += 1;
             let code = error.code().unwrap_or_default().to_owned();

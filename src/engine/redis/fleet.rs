@@ -57,9 +57,9 @@ impl Fleet {
     ) -> Result<Answered<T>> {
         let (answer, connected) = match self {
             Fleet::One(link) => {
-                let mut connected = link.connected().await?;
-                let answer = request.send(&mut connected.connection).await;
-                (link.answer(&connected, answer)?, connected)
+                let connected = link.connected().await?;
+                let mut connection = connected.connection.clone();
+                (link.call(&connected, request.send(&mut connection)).await?, connected)
             }
             Fleet::Cluster(cluster) => cluster.call(key, request).await?,
         };
@@ -89,9 +89,9 @@ impl Fleet {
                 if !command(&mut next, &here) {
                     break;
                 }
-                let mut connected = link.connected().await?;
-                let answer = next.query_async(&mut connected.connection).await;
-                here.push(link.answer(&connected, answer)?);
+                let connected = link.connected().await?;
+                let mut connection = connected.connection.clone();
+                here.push(link.call(&connected, next.query_async(&mut connection)).await?);
             }
             answers.append(&mut here);
         }

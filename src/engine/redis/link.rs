@@ -184,6 +184,41 @@ impl Link {
         Writer(Arc::downgrade(&self.shared))
     }
 
+    /// What a command on a connection comes to. Nothing more is expected of a connection that was given up.
+    pub(super) async fn call<T>(
+        &self,
+        connected: &Connected,
+        command: impl Future<Output = RedisResult<T>>,
+    ) -> Result<T> {
+        match self.while_up(connected, command).await {
+            Some(answer) => self.answer(connected, answer),
+            None => Err(self.given_up()),
+        }
+    }
+
+    /// The answer to a command, unless the connection is given up before it comes.
+    pub(super) async fn while_up<T>(
+        &self,
+        connected: &Connected,
+        command: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut status = self.shared.status.subscribe();
+        let epoch = connected.epoch;
+        let given_up = |status: &Status| !matches!(status, Status::Up(connected) if connected.epoch == epoch);
+        tokio::select! {
+            // What the connection itself says is better.
+            biased;
+            answer = command => Some(answer),
+            _ = status.wait_for(given_up) => None,
+        }
+    }
+
+    /// The error for a call whose connection was given up.
+    pub(super) fn given_up(&self) -> Error {
+        let what = format!("lost the connection to `{}`", self.shared.target.server);
+        Error::Unavailable { engine: ENGINE, what, source: None }
+    }
+
     /// Reads what a command came to. A connection that broke is made anew.
     pub(super) fn answer<T>(&self, connected: &Connected, answer: RedisResult<T>) -> Result<T> {
         answer.map_err(|error| {
@@ -198,16 +233,16 @@ impl Link {
     /// Hears a channel from now on, on this connection and all that follow.
     pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
         self.shared.subscribed().insert(channel.to_owned());
-        let mut connected = self.connected().await?;
-        let done = connected.connection.subscribe(channel).await;
-        self.answer(&connected, done)
+        let connected = self.connected().await?;
+        let mut connection = connected.connection.clone();
+        self.call(&connected, connection.subscribe(channel)).await
     }
 
     pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
         self.shared.subscribed().remove(channel);
-        let mut connected = self.connected().await?;
-        let done = connected.connection.unsubscribe(channel).await;
-        self.answer(&connected, done)
+        let connected = self.connected().await?;
+        let mut connection = connected.connection.clone();
+        self.call(&connected, connection.unsubscribe(channel)).await
     }
 }
 

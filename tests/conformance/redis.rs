@@ -1,0 +1,95 @@
+//! What only a Redis server does to its clients: it dies, forgets, stops, refuses, and is far away.
+
+mod access;
+mod outage;
+mod state;
+mod wire;
+
+use std::time::Duration;
+
+use leasehold::{Client, Error, Family, Guard, Mutex, Options};
+use tokio::task::JoinHandle;
+
+use crate::Case;
+use crate::bench::{ms, soon, until};
+use crate::servers::{Connection, Redis};
+
+pub(crate) fn cases() -> Vec<(&'static str, Case)> {
+    [outage::cases(), state::cases(), access::cases(), wire::cases()].concat()
+}
+
+async fn connect(url: &str) -> Client {
+    connect_with(url, Options::new()).await
+}
+
+async fn connect_with(url: &str, options: Options) -> Client {
+    leasehold::connect_with(url, options).await.expect("the server is there")
+}
+
+/// A client that does not wait for long.
+async fn impatient(url: &str) -> Client {
+    connect_with(url, Options::new().call_limit(ms(400))).await
+}
+
+/// What is said to somebody who is not let in.
+async fn refused(url: &str) -> Error {
+    soon("a refusal", leasehold::connect(url)).await.expect_err("it must be refused")
+}
+
+fn mutex(client: &Client, lease: Duration) -> Mutex {
+    client.mutex("x").expect("a name").lease(lease)
+}
+
+async fn lock(client: &Client, lease: Duration) -> Guard {
+    soon("the lock", mutex(client, lease).lock()).await.expect("granted")
+}
+
+async fn try_lock(client: &Client) -> Result<Option<Guard>, Error> {
+    soon("an answer", client.mutex("x").expect("a name").try_lock()).await
+}
+
+/// Starts to wait for the name, and returns when the server knows.
+async fn wait(client: &Client, lease: Duration) -> JoinHandle<Guard> {
+    let mutex = mutex(client, lease);
+    let waiting = tokio::spawn(async move { mutex.lock().await.expect("granted") });
+    until("it waits", async || client.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    waiting
+}
+
+async fn granted(waiting: JoinHandle<Guard>) -> Guard {
+    soon("the next holder", waiting).await.expect("no panic")
+}
+
+/// Waits until the name is free, and takes it: nobody holds it who does not know.
+async fn free_within(client: &Client, limit: Duration) -> Guard {
+    let before = tokio::time::Instant::now();
+    let guard = soon("the name", client.mutex("x").expect("a name").lock()).await.expect("granted");
+    assert!(before.elapsed() < limit, "free after {:?}", before.elapsed());
+    guard
+}
+
+/// Ends the clients, and expects that every key they leave ends by itself.
+async fn leave(server: &Redis, clients: impl IntoIterator<Item = Client>) {
+    for client in clients {
+        soon("the end", client.close()).await.expect("the server hears");
+    }
+    leaves_nothing(server).await;
+}
+
+async fn leaves_nothing(server: &Redis) {
+    let mut connection = server.connect();
+    until("every key ends by itself", async || keys_that_stay(&mut connection).is_empty()).await;
+}
+
+fn keys_that_stay(connection: &mut Connection) -> Vec<String> {
+    let mut keys = connection.command(&["KEYS", "*"]).texts();
+    keys.retain(|key| connection.command(&["PTTL", key]).int() == -1);
+    keys
+}
+
+/// Says how long something took, to whoever wants to know.
+fn took(what: &str, time: Duration) {
+    if std::env::var_os("LEASEHOLD_MEASURE").is_some() {
+        eprintln!("{what}: {time:?}");
+    }
+}

@@ -1,0 +1,278 @@
+//! A server that dies, comes back, or stops for a while.
+
+use leasehold::{Error, Loss, Standing};
+use tokio::time::Instant;
+
+use super::*;
+use crate::bench::{Ground, not_within};
+use crate::child::Child;
+use crate::history::{self, Rules, Section};
+
+pub(super) fn cases() -> Vec<(&'static str, Case)> {
+    crate::cases!(
+        "server",
+        [
+            one_that_forgot_everything_tells_its_holders,
+            one_that_kept_its_data_changes_nothing,
+            one_that_is_gone_costs_the_lease_and_no_more,
+            one_that_is_gone_is_named_and_used_again_when_it_is_back,
+            one_that_was_paused_has_no_two_holders_and_no_ghosts,
+            one_that_was_paused_for_a_moment_changes_nothing,
+            one_that_loads_its_data_is_waited_for,
+            one_that_pauses_its_clients_is_waited_for,
+            one_that_is_busy_with_a_slow_script_is_waited_for,
+            a_killed_holder_is_followed_soon_after_its_lease,
+            a_lock_delay_outlives_the_holder,
+        ]
+    )
+    .cases
+}
+
+async fn one_that_forgot_everything_tells_its_holders(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let server = ground.server();
+    let held = lock(&one, ms(9000)).await;
+    let waiting = wait(&two, ms(9000)).await;
+    server.restart_empty();
+    let back = Instant::now();
+    assert_eq!(soon("the loss", held.lost()).await, Loss::Gone);
+    took("a loss of data is told, after the restart", back.elapsed());
+    assert!(back.elapsed() < ms(2000), "told after {:?}", back.elapsed());
+    let next = granted(waiting).await;
+    took("the next one is in, after the restart", back.elapsed());
+    assert!(back.elapsed() < ms(2500), "the next one was in after {:?}", back.elapsed());
+    assert!(next.token() > held.token(), "tokens rise over the loss");
+    let error = held.release().await.expect_err("it was lost");
+    assert!(matches!(error, Error::Lost { why: Loss::Gone, .. }), "{error}");
+    assert_eq!(next.standing(), Standing::Held);
+    next.release().await.expect("the other's release has not touched it");
+    leave(server, [one, two]).await;
+}
+
+async fn one_that_kept_its_data_changes_nothing(_: Ground) {
+    let server = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+    let held = lock(&one, ms(6000)).await;
+    let token = held.token();
+    let waiting = wait(&two, ms(6000)).await;
+    server.restart();
+    let back = Instant::now();
+    // Longer than the lease: it was renewed since.
+    not_within(ms(6500), "the holder was lost", held.lost()).await;
+    assert_eq!((held.standing(), held.token()), (Standing::Held, token));
+    assert!(!waiting.is_finished());
+    held.release().await.expect("held");
+    let next = granted(waiting).await;
+    took("a server with its data is back", back.elapsed());
+    assert!(next.token() > token);
+    next.release().await.expect("held");
+    leave(&server, [one, two]).await;
+}
+
+async fn one_that_is_gone_costs_the_lease_and_no_more(mut ground: Ground) {
+    let client = ground.client().await;
+    let server = ground.server();
+    let held = lock(&client, ms(2400)).await;
+    server.kill();
+    assert_eq!(soon("the doubt", held.endangered()).await, Standing::InDoubt);
+    let deadline = held.deadline();
+    let left = held.remaining();
+    assert_eq!(soon("the loss", held.lost()).await, Loss::Deadline);
+    assert_eq!(held.deadline(), deadline, "nobody can have renewed it");
+    assert!(left < ms(2400) && held.remaining().is_zero());
+    let error = soon("a release", held.release()).await.expect_err("it was lost");
+    assert!(matches!(error, Error::Lost { why: Loss::Deadline, .. }), "{error}");
+}
+
+async fn one_that_is_gone_is_named_and_used_again_when_it_is_back(mut ground: Ground) {
+    let client = ground.client_with(Options::new().call_limit(ms(700))).await;
+    let patient = ground.client_with(Options::new().call_limit(ms(20_000))).await;
+    let (server, culprit) = (ground.server(), ground.culprit());
+    server.kill();
+    let gone = Instant::now();
+    // Somebody who waits for longer than the outage does not even notice.
+    let mutex = patient.mutex("y").expect("a name");
+    let through = tokio::spawn(async move { mutex.lock().await.map(drop) });
+    while gone.elapsed() < ms(4000) {
+        let asked = Instant::now();
+        let error = try_lock(&client).await.expect_err("nobody answers");
+        assert!(error.is_retryable() && error.to_string().contains(&culprit), "{error}");
+        assert!(asked.elapsed() < ms(1500), "said after {:?}", asked.elapsed());
+        let asked = Instant::now();
+        let error = soon("an error", client.look(Family::Lock, "x")).await.expect_err("nobody answers");
+        assert!(error.is_retryable() && error.to_string().contains(&culprit), "{error}");
+        assert!(asked.elapsed() < ms(1500), "said after {:?}", asked.elapsed());
+    }
+    server.restart();
+    let back = Instant::now();
+    until("it is used again", async || try_lock(&client).await.is_ok_and(|guard| guard.is_some())).await;
+    took("connected again after an outage of 4 s", back.elapsed());
+    assert!(back.elapsed() < ms(3600), "connected again after {:?}", back.elapsed());
+    soon("the patient one", through).await.expect("no panic").expect("granted");
+    leave(server, [client, patient]).await;
+}
+
+async fn one_that_was_paused_has_no_two_holders_and_no_ghosts(mut ground: Ground) {
+    let (holder, other) = (ground.client().await, ground.client().await);
+    let impatient = ground.client_with(Options::new().call_limit(ms(200))).await;
+    let server = ground.server();
+    let start = Instant::now();
+    let now = || u64::try_from(start.elapsed().as_micros()).expect("some years");
+    let held = lock(&holder, ms(1000)).await;
+    let granted_at = now();
+    let waiting = wait(&other, ms(9000)).await;
+    server.pause();
+    // What is asked now is heard when the server goes on, and by then nobody wants it.
+    for number in 0..20 {
+        let name = format!("ghost-{number}");
+        let mutex = impatient.mutex(&name).expect("a name");
+        if number % 2 == 0 {
+            mutex.try_lock().await.expect_err("nobody answers");
+        } else {
+            assert!(tokio::time::timeout(ms(20), mutex.lock()).await.is_err(), "nobody answers");
+        }
+    }
+    assert_eq!(soon("the loss", held.lost()).await, Loss::Deadline);
+    let lost_at = now();
+    server.resume();
+    let resumed = Instant::now();
+    let next = granted(waiting).await;
+    let next_at = now();
+    took("the next one is in, after the pause", resumed.elapsed());
+    assert_eq!(held.standing(), Standing::Lost);
+    let section = |worker, granted, released, token: leasehold::Token| Section {
+        worker,
+        asked: granted,
+        granted,
+        released,
+        token: token.get(),
+        weight: 1,
+    };
+    let seen = [section(1, granted_at, lost_at, held.token()), section(2, next_at, now(), next.token())];
+    history::check(&seen, Rules { capacity: 1, fifo_beyond: None }).unwrap_or_else(|wrong| panic!("{wrong}"));
+    for number in 0..20 {
+        let mutex = other.mutex(&format!("ghost-{number}")).expect("a name");
+        let guard = soon("a name without a ghost", mutex.lock()).await.expect("granted");
+        guard.release().await.expect("held");
+    }
+    // The ghosts would have had leases of 30 seconds.
+    assert!(resumed.elapsed() < ms(3000), "free after {:?}", resumed.elapsed());
+    next.release().await.expect("held");
+    drop(held);
+    leave(server, [holder, other, impatient]).await;
+}
+
+async fn one_that_was_paused_for_a_moment_changes_nothing(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let server = ground.server();
+    let held = lock(&one, ms(9000)).await;
+    let waiting = wait(&two, ms(9000)).await;
+    server.pause();
+    assert_eq!(soon("the doubt", held.endangered()).await, Standing::InDoubt);
+    server.resume();
+    until("the doubt is over", async || held.standing() == Standing::Held).await;
+    held.release().await.expect("held");
+    granted(waiting).await.release().await.expect("held");
+    leave(server, [one, two]).await;
+}
+
+async fn one_that_loads_its_data_is_waited_for(_: Ground) {
+    // It has an ear for its clients after every thousand commands or so.
+    let slowly = ["--key-load-delay", "300"];
+    let server =
+        Redis::start_with(&[&["--appendonly", "yes", "--appendfsync", "always"], &slowly[..]].concat());
+    let (client, hasty) = (connect(&server.url()).await, impatient(&server.url()).await);
+    let held = lock(&client, ms(9000)).await;
+    let fill = "for i = 1, 8000 do redis.call('SET', KEYS[1] .. i, i, 'EX', 60) end";
+    server.command(&["EVAL", fill, "1", "fill-"]);
+    let asking = tokio::spawn(async move {
+        let mut said = Vec::new();
+        loop {
+            match hasty.mutex("y").expect("a name").try_lock().await {
+                Ok(guard) if !said.is_empty() => return (said, guard.is_some()),
+                Ok(_) => {}
+                Err(error) => said.push(error),
+            }
+        }
+    });
+    server.restart();
+    let (said, taken) = soon("the first answer", asking).await.expect("no panic");
+    assert!(taken && said.iter().all(Error::is_retryable), "{said:?}");
+    assert!(said.iter().any(|error| error.to_string().contains("loading its data")), "{said:?}");
+    until("the lease is renewed", async || held.standing() == Standing::Held && held.remaining() > ms(7000))
+        .await;
+    held.release().await.expect("held");
+    leave(&server, [client]).await;
+}
+
+async fn one_that_pauses_its_clients_is_waited_for(mut ground: Ground) {
+    let client = ground.client().await;
+    let hasty = ground.client_with(Options::new().call_limit(ms(200))).await;
+    let server = ground.server();
+    let held = lock(&client, ms(6000)).await;
+    server.command(&["CLIENT", "PAUSE", "1500", "ALL"]).ok();
+    let error = try_lock(&hasty).await.expect_err("nobody answers");
+    assert!(error.is_retryable(), "{error}");
+    let patient = Instant::now();
+    let guard = client.mutex("y").expect("a name").lock().await.expect("answered in the end");
+    assert!(patient.elapsed() > ms(800), "it was not paused");
+    guard.release().await.expect("held");
+    assert_eq!(held.standing(), Standing::Held);
+    held.release().await.expect("held");
+    leave(server, [client, hasty]).await;
+}
+
+async fn one_that_is_busy_with_a_slow_script_is_waited_for(_: Ground) {
+    let server = Redis::start_with(&["--busy-reply-threshold", "50"]);
+    let client = connect_with(&server.url(), Options::new().call_limit(ms(500))).await;
+    let held = lock(&client, ms(6000)).await;
+    let mut slow = server.connect();
+    slow.send(&["EVAL", "while true do end", "0"]).expect("a connection");
+    until("it is busy", async || {
+        server.command(&["PING"]) != crate::servers::Reply::Simple("PONG".to_owned())
+    })
+    .await;
+    let error = client.look(Family::Lock, "x").await.expect_err("it is busy");
+    assert!(error.is_retryable() && error.to_string().contains("slow script"), "{error}");
+    let error = refused(&server.url()).await;
+    assert!(error.is_retryable() && error.to_string().contains("slow script"), "{error}");
+    server.command(&["SCRIPT", "KILL"]).ok();
+    until("it answers again", async || client.look(Family::Lock, "x").await.is_ok()).await;
+    held.release().await.expect("held");
+    leave(&server, [client]).await;
+}
+
+async fn a_killed_holder_is_followed_soon_after_its_lease(mut ground: Ground) {
+    let client = ground.client().await;
+    let mut child = Child::start(ground.url()).await;
+    let token = child.lock("x", ms(1500)).await;
+    let waiting = wait(&client, ms(6000)).await;
+    child.kill().await;
+    let killed = Instant::now();
+    let guard = granted(waiting).await;
+    took("the next one is in, after the death of a holder with a lease of 1.5 s", killed.elapsed());
+    // The lease was renewed no later than it was killed.
+    assert!(killed.elapsed() < ms(1500 + 1600), "in after {:?}", killed.elapsed());
+    assert!(guard.token().get() > token);
+    guard.release().await.expect("held");
+    leave(ground.server(), [client]).await;
+}
+
+async fn a_lock_delay_outlives_the_holder(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let (wired, wire) = ground.client_on_wire(Options::new()).await;
+    let mutex = wired.mutex("x").expect("a name").lease(ms(500)).lock_delay(ms(1500));
+    let held = mutex.lock().await.expect("free");
+    let waiting = wait(&two, ms(6000)).await;
+    wire.set(crate::wire::Fault::Refuse);
+    soon("the loss", held.lost()).await;
+    let lost = Instant::now();
+    assert!(try_lock(&one).await.expect("an answer").is_none(), "closed");
+    let guard = granted(waiting).await;
+    took("the next one is in, after a delay of 1.5 s", lost.elapsed());
+    assert!(lost.elapsed() > ms(1400) && lost.elapsed() < ms(1500 + 1600), "in after {:?}", lost.elapsed());
+    guard.release().await.expect("held");
+    wire.set(crate::wire::Fault::None);
+    drop(held);
+    leave(ground.server(), [one, two, wired]).await;
+}

@@ -1,0 +1,336 @@
+//! Hands on the server: keys deleted, replaced, of the wrong type or from the future, memory full, scripts forgotten.
+
+use leasehold::{Error, Loss, Standing};
+use tokio::time::Instant;
+
+use super::*;
+use crate::bench::{Ground, not_within};
+use crate::servers::Reply;
+
+pub(super) fn cases() -> Vec<(&'static str, Case)> {
+    crate::cases!(
+        "server",
+        [
+            one_that_was_emptied_tells_its_holders,
+            a_deleted_key_is_told_at_the_next_renewal,
+            killed_connections_cost_neither_a_wake_up_nor_a_lease,
+            forgotten_scripts_are_taught_again,
+            a_key_of_another_type_is_refused_and_untouched,
+            a_key_of_another_type_costs_no_other_name,
+            a_format_of_the_future_is_refused_and_untouched,
+            full_memory_takes_nobody_in_and_lets_everybody_out,
+            a_name_that_strangers_hold_leaves_nothing,
+            clients_that_disagree_are_told,
+            databases_do_not_mix_and_a_socket_will_do,
+        ]
+    )
+    .cases
+}
+
+async fn one_that_was_emptied_tells_its_holders(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let server = ground.server();
+    for simple in [true, false] {
+        let held = lock(&one, ms(1500)).await;
+        let waiting = if simple { None } else { Some(wait(&two, ms(1500)).await) };
+        server.command(&["FLUSHALL"]).ok();
+        let before = Instant::now();
+        assert_eq!(soon("the loss", held.lost()).await, Loss::Gone);
+        took("FLUSHALL is told, with a lease of 1.5 s", before.elapsed());
+        assert!(before.elapsed() < ms(800), "told after {:?}", before.elapsed());
+        let next = match waiting {
+            Some(waiting) => granted(waiting).await,
+            None => lock(&two, ms(1500)).await,
+        };
+        assert!(next.token() > held.token());
+        next.release().await.expect("held");
+    }
+    leave(server, [one, two]).await;
+}
+
+async fn a_deleted_key_is_told_at_the_next_renewal(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let server = ground.server();
+    for simple in [true, false] {
+        let held = lock(&one, ms(1500)).await;
+        let waiting = if simple { None } else { Some(wait(&two, ms(1500)).await) };
+        assert_eq!(server.command(&["DEL", "lock:x"]).int(), 1);
+        let before = Instant::now();
+        assert_eq!(soon("the loss", held.lost()).await, Loss::Gone);
+        assert!(before.elapsed() < ms(800), "told after {:?}", before.elapsed());
+        let next = match waiting {
+            Some(waiting) => granted(waiting).await,
+            None => lock(&two, ms(1500)).await,
+        };
+        assert!(next.token() > held.token());
+        next.release().await.expect("held");
+    }
+    leave(server, [one, two]).await;
+}
+
+async fn killed_connections_cost_neither_a_wake_up_nor_a_lease(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let server = ground.server();
+    let mut longest = Duration::ZERO;
+    for _ in 0..10 {
+        let held = lock(&one, ms(3000)).await;
+        let waiting = wait(&two, ms(3000)).await;
+        let killed = server.command(&["CLIENT", "KILL", "SKIPME", "yes", "TYPE", "normal"]).int();
+        let killed = killed + server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int();
+        assert!(killed >= 2, "{killed} connections were killed");
+        let ears = || server.command(&["PUBSUB", "CHANNELS", "leasehold:seat:*"]).array().len();
+        let before = Instant::now();
+        until("both listen again", async || ears() == 2).await;
+        took("killed connections are back", before.elapsed());
+        assert_eq!(held.standing(), Standing::Held);
+        let released = Instant::now();
+        held.release().await.expect("held");
+        let next = granted(waiting).await;
+        longest = longest.max(released.elapsed());
+        next.release().await.expect("held");
+    }
+    took("the longest wake-up on a connection that was made again", longest);
+    // Half of the time in which a waiter asks of its own.
+    assert!(longest < ms(500), "a wake-up took {longest:?}");
+    leave(server, [one, two]).await;
+}
+
+async fn forgotten_scripts_are_taught_again(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let server = ground.server();
+    let held = lock(&one, ms(3000)).await;
+    server.command(&["SCRIPT", "FLUSH"]).ok();
+    // Renewed, waited for, looked at, given back: each by a script.
+    let waiting = wait(&two, ms(3000)).await;
+    not_within(ms(3500), "the holder was lost", held.lost()).await;
+    server.command(&["SCRIPT", "FLUSH"]).ok();
+    held.release().await.expect("held");
+    granted(waiting).await.release().await.expect("held");
+    // Somebody who does nothing else.
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let mut connection = server.connect();
+    let flushing = std::thread::spawn(move || {
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            connection.command(&["SCRIPT", "FLUSH"]).ok();
+        }
+    });
+    let sections = async |client: &Client| {
+        for _ in 0..150 {
+            let guard = lock(client, ms(9000)).await;
+            guard.release().await.expect("held");
+        }
+    };
+    tokio::join!(sections(&one), sections(&two));
+    drop(stop);
+    flushing.join().expect("no panic");
+    leave(server, [one, two]).await;
+}
+
+/// What is at a key, whatever it is.
+fn dump(server: &Redis, key: &str) -> Reply {
+    // The dump itself is no text.
+    let hash = "return redis.sha1hex(redis.call('DUMP', KEYS[1]) or '')";
+    server.command(&["EVAL", hash, "1", key])
+}
+
+async fn a_key_of_another_type_is_refused_and_untouched(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    let server = ground.server();
+    let side = |what: &str| format!("{{lock:x}}:lock:{what}");
+    let text: &[&str] = &["SET", "KEY", "of somebody else"];
+    let list: &[&str] = &["RPUSH", "KEY", "of", "somebody", "else"];
+    let cases = [
+        ("lock:x".to_owned(), list),
+        (side("token"), list),
+        (side("token"), text),
+        (side("state"), text),
+        (side("ends"), text),
+        (side("queue"), text),
+    ];
+    for (key, write) in &cases {
+        let words: Vec<&str> = write.iter().map(|word| if *word == "KEY" { key } else { *word }).collect();
+        server.command(&["DEL", key]);
+        server.command(&words);
+        let before = dump(server, key);
+        // Not every key is touched by every call: held and waited for, all of them are.
+        let error = async {
+            let held = mutex(&client, ms(400)).lock().await?;
+            let waited = mutex(&other, ms(400)).lock_for(ms(100)).await;
+            held.release().await?;
+            waited.map(drop)
+        };
+        let error = soon("an answer", error).await.expect_err(key);
+        assert!(matches!(error, Error::Engine { .. }), "{key}: {error:?}");
+        assert!(error.to_string().contains("?prefix="), "{key}: {error}");
+        assert_eq!(dump(server, key), before, "{key} was touched");
+        // Whatever was begun ends with its lease.
+        assert_eq!(server.command(&["DEL", key]).int(), 1);
+        let guard = free_within(&client, ms(5000)).await;
+        guard.release().await.expect("held");
+        until("it is free", async || server.command(&["EXISTS", "lock:x", &side("state")]).int() == 0).await;
+    }
+    leave(server, [client, other]).await;
+}
+
+async fn a_key_of_another_type_costs_no_other_name(mut ground: Ground) {
+    let client = ground.client().await;
+    let server = ground.server();
+    // All of them are renewed by one call.
+    let spoilt = lock_named(&client, "spoilt").await;
+    let lock = client.rwlock("beside").expect("a name").lease(ms(3000));
+    let beside = lock.read().await.expect("free");
+    let held = lock_named(&client, "held").await;
+    server.command(&["DEL", "lock:spoilt", "{lock:beside}:lock:ends"]).int();
+    server.command(&["RPUSH", "lock:spoilt", "x"]).int();
+    server.command(&["SET", "{lock:beside}:lock:ends", "x"]).ok();
+    assert_eq!(soon("the loss", spoilt.lost()).await, Loss::Gone);
+    assert_eq!(soon("the loss", beside.lost()).await, Loss::Gone);
+    not_within(ms(3500), "another was lost", held.lost()).await;
+    assert_eq!(held.standing(), Standing::Held);
+    held.release().await.expect("held");
+    assert_eq!(server.command(&["DEL", "lock:spoilt", "{lock:beside}:lock:ends"]).int(), 2);
+    drop((spoilt, beside));
+    leave(server, [client]).await;
+}
+
+async fn lock_named(client: &Client, name: &str) -> Guard {
+    client.mutex(name).expect("a name").lease(ms(3000)).lock().await.expect("free")
+}
+
+async fn a_format_of_the_future_is_refused_and_untouched(mut ground: Ground) {
+    let client = ground.client().await;
+    let server = ground.server();
+    let holder = "leasehold/2 somebody from the future";
+    server.command(&["SET", "lock:x", holder, "PX", "60000"]).ok();
+    let refused = async |what: &str, answer: Result<(), Error>| {
+        let error = answer.expect_err(what);
+        assert!(matches!(error, Error::Engine { .. }), "{what}: {error:?}");
+        assert!(error.to_string().contains("use the version of leasehold that wrote it"), "{what}: {error}");
+    };
+    refused("try_lock", try_lock(&client).await.map(drop)).await;
+    refused("lock", mutex(&client, ms(1000)).lock().await.map(drop)).await;
+    refused("read", client.rwlock("x").expect("a name").read().await.map(drop)).await;
+    refused("break", client.break_claims(Family::Lock, "x").await.map(drop)).await;
+    assert_eq!(server.command(&["GET", "lock:x"]).text(), holder);
+    server.command(&["DEL", "lock:x"]).int();
+
+    let state = "{lock:x}:lock:state";
+    for format in ["2", "20"] {
+        // A claim of today, and then a client of tomorrow.
+        let held = lock(&client, ms(30_000)).await;
+        server.command(&["HSET", state, "format", format, "novelty", "1"]).int();
+        let before = dump(server, state);
+        refused("try_lock", try_lock(&connect(&server.url()).await).await.map(drop)).await;
+        refused("look", client.look(Family::Lock, "x").await.map(drop)).await;
+        refused("break", client.break_claims(Family::Lock, "x").await.map(drop)).await;
+        refused("release", held.release().await).await;
+        assert_eq!(dump(server, state), before);
+        assert!(server.command(&["GET", "lock:x"]).text().starts_with("leasehold/1 "));
+        assert_eq!(server.command(&["DEL", "lock:x", state]).int(), 2);
+    }
+    let semaphore = "{lock:s}:semaphore:state";
+    server.command(&["HSET", semaphore, "format", "2"]).int();
+    let before = dump(server, semaphore);
+    refused("acquire", client.semaphore("s", 2).expect("a name").acquire().await.map(drop)).await;
+    assert_eq!(dump(server, semaphore), before);
+    server.command(&["DEL", semaphore]).int();
+    leave(server, [client]).await;
+}
+
+async fn full_memory_takes_nobody_in_and_lets_everybody_out(_: Ground) {
+    let server = Redis::start_with(&["--maxmemory-policy", "noeviction"]);
+    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+    let simple = soon("the lock", one.mutex("simple").expect("a name").lease(ms(3000)).lock()).await;
+    let simple = simple.expect("granted");
+    let held = lock(&one, ms(3000)).await;
+    let waiting = wait(&two, ms(3000)).await;
+    let semaphore = one.semaphore("s", 3).expect("a name").lease(ms(3000));
+    let permit = semaphore.acquire().await.expect("granted");
+    let reader = one.rwlock("r").expect("a name").lease(ms(3000)).read().await.expect("granted");
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]).ok();
+    assert!(server.command(&["SET", "more", "1"]).error().starts_with("OOM"));
+    let refused = |what: &str, answer: Result<(), Error>| {
+        let error = answer.expect_err(what);
+        assert!(error.is_retryable() && error.to_string().contains("no memory left"), "{what}: {error}");
+    };
+    let name = |name: &str| one.mutex(name).expect("a name");
+    refused("try_lock", soon("an answer", name("y").try_lock()).await.map(drop));
+    refused("lock", soon("an answer", name("z").lock()).await.map(drop));
+    refused("acquire", soon("an answer", semaphore.acquire()).await.map(drop));
+    // Everybody who was in stays in for longer than the lease, can be seen, and gets out.
+    not_within(ms(3500), "a lease was lost", async {
+        tokio::select! {
+            _ = simple.lost() => {}
+            _ = held.lost() => {}
+            _ = permit.lost() => {}
+            _ = reader.lost() => {}
+        }
+    })
+    .await;
+    let view = one.look(Family::Lock, "x").await.expect("a view");
+    assert_eq!((view.claims.len(), view.waiting), (1, 1));
+    assert_eq!(one.list(Family::Semaphore, None, 10).await.expect("a list").len(), 1);
+    simple.release().await.expect("held");
+    held.release().await.expect("held");
+    let next = granted(waiting).await;
+    not_within(ms(3500), "the lease was lost", next.lost()).await;
+    next.release().await.expect("held");
+    permit.release().await.expect("held");
+    reader.release().await.expect("held");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]).ok();
+    name("y").lock().await.expect("there is room again").release().await.expect("held");
+    leave(&server, [one, two]).await;
+}
+
+async fn a_name_that_strangers_hold_leaves_nothing(mut ground: Ground) {
+    let client = ground.client().await;
+    let server = ground.server();
+    server.command(&["SET", "lock:x", "9f2c", "NX", "PX", "60000"]).ok();
+    assert!(try_lock(&client).await.expect("an answer").is_none());
+    assert!(mutex(&client, ms(500)).lock_for(ms(100)).await.expect("an answer").is_none());
+    assert_eq!(server.command(&["GET", "lock:x"]).text(), "9f2c");
+    leave(server, [client]).await;
+}
+
+async fn clients_that_disagree_are_told(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let permit = one.semaphore("s", 2).expect("a name").acquire().await.expect("free");
+    let error = two.semaphore("s", 3).expect("a name").acquire().await.expect_err("it has 2");
+    assert!(matches!(error, Error::Invalid { .. }), "{error:?}");
+    permit.release().await.expect("held");
+    // Leases and delays are everybody's own.
+    let short = mutex(&one, ms(300)).lock_delay(ms(200)).lock().await.expect("free");
+    let waiting = wait(&two, ms(9000)).await;
+    short.release().await.expect("held");
+    let long = granted(waiting).await;
+    assert!(long.remaining() > ms(2000), "{:?} left", long.remaining());
+    until("it is confirmed", async || long.remaining() > ms(8000)).await;
+    long.release().await.expect("held");
+    // A prefix of its own keeps a client apart.
+    let apart = connect(&format!("{}?prefix=app:", ground.url())).await;
+    let held = lock(&one, ms(9000)).await;
+    lock(&apart, ms(9000)).await.release().await.expect("held");
+    held.release().await.expect("held");
+    leave(ground.server(), [one, two, apart]).await;
+}
+
+async fn databases_do_not_mix_and_a_socket_will_do(_: Ground) {
+    let server = Redis::start_with(&["--unixsocket", "socket"]);
+    let socket = server.dir().join("socket");
+    let on_socket = |db: u8| format!("redis+unix://{}?db={db}", socket.display());
+    let (zero, two) = (connect(&server.url()).await, connect(&format!("{}/2", server.url())).await);
+    let same_as_two = connect(&on_socket(2)).await;
+    let held = lock(&zero, ms(9000)).await;
+    let in_two = lock(&two, ms(9000)).await;
+    assert!(try_lock(&same_as_two).await.expect("an answer").is_none());
+    let waiting = wait(&same_as_two, ms(9000)).await;
+    in_two.release().await.expect("held");
+    let through_socket = granted(waiting).await;
+    assert!(try_lock(&two).await.expect("an answer").is_none());
+    through_socket.release().await.expect("held");
+    held.release().await.expect("held");
+    // The message of one who can not be reached names the socket.
+    server.kill();
+    let error = refused(&on_socket(0)).await;
+    assert!(error.is_retryable() && error.to_string().contains(&*socket.to_string_lossy()), "{error}");
+}

@@ -1,0 +1,333 @@
+//! A wire that is cut, reset, stalled and slow.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex as StdMutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use leasehold::{Clock as _, Error, Loss, Standing, SystemClock};
+use tokio::time::Instant;
+
+use super::*;
+use crate::bench::{Ground, not_within};
+use crate::history::{self, Rules, Section};
+use crate::servers::Proxy;
+
+pub(super) fn cases() -> Vec<(&'static str, Case)> {
+    crate::cases!(
+        "server",
+        [
+            a_holder_beyond_a_cut_is_lost_before_another_holds,
+            an_answer_that_got_lost_is_asked_for_again,
+            a_grant_that_nobody_heard_of_is_given_back,
+            a_request_that_was_held_up_makes_no_ghost,
+            a_message_that_got_lost_is_not_waited_for,
+            a_slow_wire_is_slow_and_no_more,
+            resets_at_any_instant_leave_nothing_behind,
+            any_faults_at_any_time_keep_the_promises,
+        ]
+    )
+    .cases
+}
+
+fn url(proxy: &Proxy) -> String {
+    format!("redis://127.0.0.1:{}", proxy.port())
+}
+
+async fn a_holder_beyond_a_cut_is_lost_before_another_holds(mut ground: Ground) {
+    let proxy = Proxy::start(ground.server().port());
+    let (far, near) = (connect(&url(&proxy)).await, ground.client().await);
+    for cut in [true, false] {
+        let held = lock(&far, ms(900)).await;
+        let waiting = wait(&near, ms(9000)).await;
+        if cut {
+            proxy.cut();
+        } else {
+            proxy.stall();
+        }
+        let next = granted(waiting).await;
+        assert_eq!(held.standing(), Standing::Lost);
+        assert!(next.token() > held.token());
+        proxy.pass();
+        let error = held.release().await.expect_err("it was lost");
+        assert!(matches!(error, Error::Lost { why: Loss::Deadline, .. }), "{error}");
+        next.release().await.expect("held");
+    }
+    leave(ground.server(), [far, near]).await;
+}
+
+async fn an_answer_that_got_lost_is_asked_for_again(mut ground: Ground) {
+    let proxy = Proxy::start(ground.server().port());
+    let (far, near) = (connect(&url(&proxy)).await, ground.client().await);
+    for simple in [true, false] {
+        let held = if simple { None } else { Some(lock(&near, ms(9000)).await) };
+        let view = async || near.look(Family::Lock, "x").await.expect("a view");
+        let counted = || ground.server().command(&["GET", "{lock:x}:lock:token"]);
+        let before = counted();
+        proxy.stall_replies();
+        let mutex = mutex(&far, ms(9000));
+        let asking = tokio::spawn(async move { mutex.lock().await.expect("granted") });
+        until("it has arrived", async || counted() != before).await;
+        // With the connection, the answer is gone for good.
+        proxy.reset();
+        proxy.pass();
+        if let Some(held) = held {
+            held.release().await.expect("held");
+        }
+        let guard = granted(asking).await;
+        assert_eq!(view().await.claims.len(), 1, "granted once");
+        assert!(guard.token().get() > 0);
+        guard.release().await.expect("held");
+        assert!(view().await.claims.is_empty());
+    }
+    leave(ground.server(), [far, near]).await;
+}
+
+async fn a_grant_that_nobody_heard_of_is_given_back(mut ground: Ground) {
+    let proxy = Proxy::start(ground.server().port());
+    let (far, near) = (impatient(&url(&proxy)).await, ground.client().await);
+    for reset in [false, true] {
+        proxy.stall_replies();
+        let error = mutex(&far, ms(30_000)).try_lock().await.expect_err("no answer");
+        assert!(error.is_retryable(), "{error:?}");
+        if reset {
+            proxy.reset();
+        }
+        proxy.pass();
+        free_within(&near, ms(3000)).await.release().await.expect("held");
+    }
+    leave(ground.server(), [far, near]).await;
+}
+
+async fn a_request_that_was_held_up_makes_no_ghost(mut ground: Ground) {
+    let proxy = Proxy::start(ground.server().port());
+    let far = connect_with(&url(&proxy), Options::new().call_limit(ms(60_000))).await;
+    let near = ground.client().await;
+    // Everything that is on this connection arrives after the client has given it up, and even after what the client
+    // says on the next one.
+    proxy.stall_open();
+    let mutex = mutex(&far, ms(30_000));
+    let asking = tokio::spawn(async move { mutex.lock().await.expect("granted") });
+    let mut admin = ground.server().connect();
+    let connections = |admin: &mut Connection| number(admin, "stats", "total_connections_received");
+    let before = connections(&mut admin);
+    until_long("the client connects again", async || connections(&mut admin) > before).await;
+    // Asked for again, on the next connection, without waiting for an answer that will never come.
+    let guard = granted(asking).await;
+    guard.release().await.expect("held");
+    // The end of the old connection comes after what was said on it; then there are ours, theirs and the admin's.
+    proxy.pass();
+    until("all has arrived", async || number(&mut admin, "clients", "connected_clients") == 3).await;
+    free_within(&near, ms(1500)).await.release().await.expect("held");
+    leave(ground.server(), [far, near]).await;
+}
+
+/// A number that the server says of itself.
+fn number(connection: &mut Connection, section: &str, name: &str) -> u64 {
+    let info = connection.command(&["INFO", section]).text();
+    let number = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    number.and_then(|number| number.trim().parse().ok()).expect("a number")
+}
+
+/// A connection that does not answer is given up after about eight seconds.
+async fn until_long(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let limit = Instant::now() + ms(20_000);
+    while !so().await {
+        assert!(Instant::now() < limit, "waited too long until {what}");
+        tokio::time::sleep(ms(50)).await;
+    }
+}
+
+async fn a_message_that_got_lost_is_not_waited_for(mut ground: Ground) {
+    let proxy = Proxy::start(ground.server().port());
+    let (far, near) = (connect(&url(&proxy)).await, ground.client().await);
+    let held = lock(&near, ms(9000)).await;
+    let waiting = wait(&far, ms(9000)).await;
+    // Held back with the connection that is reset, so that it never comes.
+    proxy.stall_replies();
+    held.release().await.expect("held");
+    let released = Instant::now();
+    until("it is granted", async || near.look(Family::Lock, "x").await.expect("a view").claims.len() == 1)
+        .await;
+    proxy.reset();
+    proxy.pass();
+    let guard = granted(waiting).await;
+    took("the next one is in although the message was lost", released.elapsed());
+    assert!(released.elapsed() < ms(1600), "in after {:?}", released.elapsed());
+    guard.release().await.expect("held");
+    leave(ground.server(), [far, near]).await;
+}
+
+async fn a_slow_wire_is_slow_and_no_more(mut ground: Ground) {
+    let proxy = Proxy::start(ground.server().port());
+    let (far, near) = (connect(&url(&proxy)).await, ground.client().await);
+    proxy.delay(ms(100));
+    let held = lock(&far, ms(3000)).await;
+    assert!(held.remaining() < ms(2800), "counted from before the request");
+    let waiting = wait(&near, ms(3000)).await;
+    not_within(ms(4000), "the lease was lost", held.lost()).await;
+    held.release().await.expect("held");
+    granted(waiting).await.release().await.expect("held");
+    proxy.pass();
+    leave(ground.server(), [far, near]).await;
+}
+
+/// Random enough, and the same again from the same seed.
+struct Dice(u64);
+
+impl Dice {
+    /// From the environment, or from the time; said aloud, so that what was found can be found again.
+    fn new(case: &str) -> Dice {
+        let given = std::env::var("LEASEHOLD_SEED").ok().and_then(|seed| seed.parse().ok());
+        let time = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
+        let seed = given.unwrap_or_else(time);
+        eprintln!("{case}: LEASEHOLD_SEED={seed}");
+        Dice(seed | 1)
+    }
+
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % sides
+    }
+
+    fn millis(&mut self, below: u64) -> Duration {
+        Duration::from_micros(self.roll(below * 1000))
+    }
+}
+
+async fn resets_at_any_instant_leave_nothing_behind(mut ground: Ground) {
+    let mut dice = Dice::new("resets_at_any_instant_leave_nothing_behind");
+    let proxy = Arc::new(Proxy::start(ground.server().port()));
+    let (far, near) = (connect(&url(&proxy)).await, ground.client().await);
+    let stop = Arc::new(AtomicBool::new(false));
+    let resetting = std::thread::spawn({
+        let (stop, proxy) = (Arc::clone(&stop), Arc::clone(&proxy));
+        move || {
+            let mut resets = 0;
+            while !stop.load(Ordering::Acquire) {
+                // About as long as a connection takes to be made and used a few times.
+                std::thread::sleep(dice.millis(40));
+                proxy.reset();
+                resets += 1;
+            }
+            resets
+        }
+    });
+    let (mut taken, mut last) = (0, 0);
+    let start = Instant::now();
+    while start.elapsed() < ms(4000) {
+        match try_lock(&far).await {
+            Ok(Some(guard)) => {
+                assert!(guard.token().get() > last, "tokens went back");
+                last = guard.token().get();
+                taken += 1;
+                match guard.release().await {
+                    Ok(()) | Err(Error::Unavailable { .. }) => {}
+                    // Given back by a request whose answer was lost, and then once more.
+                    Err(Error::Lost { why: Loss::Gone, .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            Ok(None) => {}
+            Err(error) => assert!(error.is_retryable(), "{error:?}"),
+        }
+    }
+    stop.store(true, Ordering::Release);
+    let resets = resetting.join().expect("no panic");
+    took(&format!("{resets} resets and {taken} sections"), start.elapsed());
+    assert!(resets > 50 && taken > 50, "{resets} resets and {taken} sections");
+    free_within(&near, ms(3000)).await.release().await.expect("held");
+    leave(ground.server(), [far, near]).await;
+}
+
+/// What one client does while its wire is faulty.
+async fn sections(client: Client, worker: u64, until: Instant, seen: Arc<StdMutex<Vec<Section>>>) {
+    let mutex = client.mutex("x").expect("a name").lease(ms(1000));
+    while Instant::now() < until {
+        let asked = SystemClock.now().as_micros();
+        let guard = match mutex.lock_for(ms(500)).await {
+            Ok(Some(guard)) => guard,
+            Ok(None) => continue,
+            Err(error) => {
+                assert!(error.is_retryable(), "{error:?}");
+                continue;
+            }
+        };
+        let granted = SystemClock.now().as_micros();
+        tokio::task::yield_now().await;
+        let token = guard.token().get();
+        // What it holds for longer than its deadline it does not believe to hold.
+        let released = SystemClock.now().min(guard.deadline()).as_micros().max(granted);
+        seen.lock().expect("no panic").push(Section { worker, asked, granted, released, token, weight: 1 });
+        guard.release().await.map_or_else(drop, drop);
+    }
+}
+
+/// One fault, and its end.
+fn hurt(proxy: &Proxy, dice: &mut Dice) {
+    match dice.roll(8) {
+        0 | 1 => proxy.reset(),
+        2 => proxy.cut(),
+        3 => proxy.stall_requests(),
+        4 => proxy.stall_replies(),
+        5 => proxy.stall_open(),
+        6 => proxy.delay(dice.millis(5)),
+        _ => {
+            proxy.stall_replies();
+            std::thread::sleep(dice.millis(5));
+            proxy.reset();
+        }
+    }
+    let long = dice.roll(40) == 0;
+    std::thread::sleep(dice.millis(if long { 1500 } else { 10 }));
+    proxy.pass();
+    std::thread::sleep(dice.millis(30));
+}
+
+async fn any_faults_at_any_time_keep_the_promises(mut ground: Ground) {
+    const CLIENTS: u64 = 8;
+    let mut dice = Dice::new("any_faults_at_any_time_keep_the_promises");
+    let near = ground.client().await;
+    let seen = Arc::new(StdMutex::new(Vec::new()));
+    let faults = Arc::new(AtomicUsize::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
+    let end = Instant::now() + ms(12_000);
+    let (mut clients, mut workers, mut hurting) = (Vec::new(), Vec::new(), Vec::new());
+    for worker in 0..CLIENTS {
+        let proxy = Proxy::start(ground.server().port());
+        let client = connect_with(&url(&proxy), Options::new().call_limit(ms(600))).await;
+        for _ in 0..2 {
+            workers.push(tokio::spawn(sections(client.clone(), worker, end, Arc::clone(&seen))));
+        }
+        clients.push(client);
+        let (stop, faults, mut dice) =
+            (Arc::clone(&stop), Arc::clone(&faults), Dice(dice.roll(u64::MAX) | 1));
+        hurting.push(std::thread::spawn(move || {
+            while !stop.load(Ordering::Acquire) {
+                hurt(&proxy, &mut dice);
+                faults.fetch_add(1, Ordering::AcqRel);
+            }
+            proxy
+        }));
+    }
+    for worker in workers {
+        worker.await.expect("no panic");
+    }
+    stop.store(true, Ordering::Release);
+    let proxies: Vec<Proxy> = hurting.into_iter().map(|hurting| hurting.join().expect("no panic")).collect();
+    let over = Instant::now();
+    let guard = free_within(&near, ms(4000)).await;
+    took("the name is free after all that", over.elapsed());
+    let sections = seen.lock().expect("no panic").clone();
+    let summary = history::check(&sections, Rules { capacity: 1, fifo_beyond: None });
+    let summary = summary.unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert!(guard.token().get() > sections.iter().map(|section| section.token).max().expect("some"));
+    guard.release().await.expect("held");
+    let faults = faults.load(Ordering::Acquire);
+    took(&format!("{faults} faults, {summary:?}"), ms(12_000));
+    assert!(faults > 500 && summary.sections > 100 && summary.fewest > 0, "{faults} faults, {summary:?}");
+    clients.push(near);
+    leave(ground.server(), clients).await;
+    drop(proxies);
+}
