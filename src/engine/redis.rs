@@ -76,6 +76,15 @@ pub(crate) struct Redis {
     notes: Arc<notes::Notes>,
 }
 
+/// What became of the attempt to take a lock without ado.
+#[derive(Debug)]
+enum Taken {
+    Yes(Grant),
+    No,
+    /// Over the heads of those who wait: a stranger had just released it. It must be given back by the rules.
+    BeforeOthers,
+}
+
 /// Where what is heard goes.
 #[derive(Debug, Default)]
 struct Ears {
@@ -169,12 +178,12 @@ impl Redis {
         Err(Error::Unavailable { engine: failure::ENGINE, what, source: None })
     }
 
-    /// Takes a lock that nobody else wants: one transaction. `None` if it is not as simple as that.
-    async fn take(&self, name: &Name, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Option<Grant>> {
+    /// Takes a lock that nobody else wants: one transaction.
+    async fn take(&self, name: &Name, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Taken> {
         let now = server_now(&self.fleet.connected(&keys.holder).await?);
         let lease = u64::try_from(ask.lease.as_micros()).unwrap_or(u64::MAX).div_ceil(1000);
         // Not the driver's own kind of transaction, which panics if a server does not know or does not allow `MULTI`.
-        let mut transaction = Pipeline::with_capacity(4);
+        let mut transaction = Pipeline::with_capacity(5);
         transaction.cmd("MULTI").ignore();
         transaction
             .cmd("SET")
@@ -185,12 +194,13 @@ impl Redis {
             .arg(lease)
             .ignore();
         transaction.cmd("INCR").arg(&keys.token).ignore();
+        transaction.cmd("EXISTS").arg(&keys.state).ignore();
         transaction.cmd("EXEC");
-        let mut answered: Answered<((Option<String>, u64),)> =
+        let mut answered: Answered<((Option<String>, u64, bool),)> =
             self.fleet.call(&keys.holder, Request::Transaction(&transaction)).await?;
-        let ((ref set, counter),) = answered.answer;
+        let ((ref set, counter, others),) = answered.answer;
         let set = set.is_some();
-        if !set {
+        if !set || others {
             if counter < STARTED {
                 // It ended while the lock was held, and was made anew just now. Whoever gets the lock starts it.
                 let mut expire = redis::cmd("EXPIRE");
@@ -198,15 +208,15 @@ impl Redis {
                 let expired = expire.query_async::<()>(&mut answered.connection).await;
                 expired.map_err(|error| failure::failed(failure::ENGINE, error))?;
             }
-            return Ok(None);
+            return Ok(if set { Taken::BeforeOthers } else { Taken::No });
         }
         self.confirm(&mut answered).await?;
         let token = if counter >= STARTED { counter } else { self.mend(name, keys, ask.owner).await? };
         if token == 0 {
-            return Ok(None);
+            return Ok(Taken::No);
         }
         self.notes.add(self.fleet.writer(&keys.holder).await, keys, ask.owner, token);
-        Ok(Some(Grant { token, tokens: 1 }))
+        Ok(Taken::Yes(Grant { token, tokens: 1 }))
     }
 
     /// Starts the counter of a name at the server's time.
@@ -220,12 +230,12 @@ impl Redis {
     }
 
     /// Asks by the rules, and joins the queue if that is wanted.
-    async fn ask(&self, name: &Name, keys: &NameKeys, ask: &Ask) -> Result<Answer> {
+    async fn ask(&self, name: &Name, keys: &NameKeys, ask: &Ask, taken: &Taken) -> Result<Answer> {
         let mut late = false;
         loop {
             let connected = self.fleet.connected(&keys.holder).await?;
             let not_after = server_now(&connected).saturating_add(micros(ask.answer_within));
-            let invocation = self.ask_script(name, keys, ask, if late { 0 } else { not_after });
+            let invocation = self.ask_script(name, keys, ask, taken, if late { 0 } else { not_after });
             let mut answered: Answered<Vec<i64>> =
                 self.fleet.call(&keys.holder, Request::Script(&invocation)).await?;
             match reply::answer(&answered.answer)? {
@@ -242,7 +252,14 @@ impl Redis {
         }
     }
 
-    fn ask_script(&self, name: &Name, keys: &NameKeys, ask: &Ask, not_after: u64) -> Invocation {
+    fn ask_script(
+        &self,
+        name: &Name,
+        keys: &NameKeys,
+        ask: &Ask,
+        taken: &Taken,
+        not_after: u64,
+    ) -> Invocation {
         let mut script = SCRIPTS.ask.prepare();
         for key in keys.all() {
             script.key(key);
@@ -264,6 +281,7 @@ impl Redis {
             .arg(&*ask.value)
             .arg(u8::from(ask.logged))
             .arg(not_after)
+            .arg(u8::from(matches!(taken, Taken::BeforeOthers)))
             .arg(self.notes.token(ask.owner).unwrap_or(0));
         script
     }
@@ -280,15 +298,20 @@ impl Redis {
             && !ask.logged;
         let epoch = self.fleet.connected(&keys.holder).await?.epoch;
         let mut answer = Ok(None);
+        let mut taken = Taken::No;
         if simple {
-            answer = self.take(name, &keys, ask).await.map(|grant| grant.map(Answer::Granted));
+            match self.take(name, &keys, ask).await {
+                Ok(Taken::Yes(grant)) => answer = Ok(Some(Answer::Granted(grant))),
+                Ok(other) => taken = other,
+                Err(error) => answer = Err(error),
+            }
         }
         // Whether it was taken may not be known; the rules find out, and say better what is wrong. Asking twice is harmless.
         if answer.as_ref().map_or_else(Error::is_retryable, Option::is_none) {
-            answer = self.ask(name, &keys, ask).await.map(Some);
+            answer = self.ask(name, &keys, ask, &taken).await.map(Some);
         }
         if answer.is_err() && self.again(&answer, &keys, epoch).await? {
-            answer = self.ask(name, &keys, ask).await.map(Some);
+            answer = self.ask(name, &keys, ask, &taken).await.map(Some);
         }
         match answer {
             Ok(Some(answer)) => Ok(answer),

@@ -3,7 +3,7 @@
 //! The rules are told what the server can not see or does otherwise, and no more:
 //!
 //! * Nobody is known to have died.
-//! * A lock that is free is taken by a transaction that looks at nothing but the holder's key. Its token is one more than the
+//! * A lock of which nothing is known is taken by a transaction that does not follow the rules. Its token is one more than the
 //!   server's counter, or the server's time where there is none; the counter goes up whether the lock was free or not.
 //! * To break is to look and then to break.
 //! * The server forgets by itself, when the keys of a name end. It must not be before the rules allow it.
@@ -308,7 +308,7 @@ impl<'a> Pair<'a> {
         let without_ado = book.locks()
             && (ask.weight, ask.capacity, ask.tokens, ask.round) == (WHOLE, WHOLE, 1, 1)
             && ask.lock_delay.is_zero();
-        let free = without_ado && !book.found().holder;
+        let free = without_ado && !book.found().holder && !book.found().state;
         if free {
             self.forget_what_ended(name)?;
         }

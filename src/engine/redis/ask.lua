@@ -1,6 +1,6 @@
 -- Asks for a claim, or asks again.
 -- ARGV: family, owner, weight, capacity, lease, delay, tokens, wait, round, seat, pid, host, label, value, logged,
--- not after, the asker's token if it knows one.
+-- not after, taken before others (0 or 1), the asker's token if it knows one.
 local owner, round = ARGV[2], ARGV[9]
 local weight, capacity, lease = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local wait, logged = ARGV[8] == '1', ARGV[15] == '1'
@@ -10,6 +10,11 @@ local waiter = {
 }
 
 local function ask()
+  -- Taken over the heads of those who wait: given back, to ask like everybody else. A claim that has got a token since is
+  -- one that the asker may know of, if it has asked again in the meantime.
+  local own = ARGV[17] == '1' and claim_of(owner)
+  if own and own.token == 0 then remove_claim(owner) end
+
   local expired = expire()
 
   -- Asked before and granted: the same grant, counted from now.
@@ -18,7 +23,7 @@ local function ask()
     if found.token == 0 then
       local claim = claim_of(owner)
       -- Somebody else wrote the claim down before its token was known to any but the owner.
-      claim.token = tonumber(ARGV[17])
+      claim.token = tonumber(ARGV[#ARGV])
       if claim.token == 0 then
         -- The answer got lost that would have told the token: it gets one now.
         claim.token = math.max(last_token() + 1, now)
