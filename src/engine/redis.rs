@@ -71,6 +71,8 @@ pub(crate) struct Redis {
     fleet: Fleet,
     keys: Keys,
     copies: Copies,
+    /// Others than leasehold are said to use these names too.
+    strangers: bool,
     seat: Seat,
     ears: Arc<Ears>,
     notes: Arc<notes::Notes>,
@@ -81,7 +83,8 @@ pub(crate) struct Redis {
 enum Taken {
     Yes(Grant),
     No,
-    /// Over the heads of those who wait: a stranger had just released it. It must be given back by the rules.
+    /// Over the heads of those who wait: a stranger had just released it, or it was left free for strangers. It must be
+    /// given back by the rules.
     BeforeOthers,
 }
 
@@ -129,7 +132,7 @@ impl Redis {
         let runtime = Handle::try_current().map_err(|_| {
             Error::invalid("`redis:` must be opened inside a tokio runtime with io and time enabled")
         })?;
-        let Place { servers, keys, eviction_allowed, copies } = Place::parse(url)?;
+        let Place { servers, keys, eviction_allowed, copies, strangers } = Place::parse(url)?;
         let seat = std::collections::hash_map::RandomState::new().build_hasher().finish();
         let ears = Arc::new(Ears { copies: copies != Copies::None, ..Ears::default() });
         let weak = Arc::downgrade(&ears);
@@ -149,7 +152,7 @@ impl Redis {
             }
         };
         let notes = Arc::new(notes::Notes::new(runtime));
-        Ok(Redis { fleet, keys, copies, seat, ears, notes })
+        Ok(Redis { fleet, keys, copies, strangers, seat, ears, notes })
     }
 
     /// Runs a script where a key is.
@@ -282,6 +285,7 @@ impl Redis {
             .arg(u8::from(ask.logged))
             .arg(not_after)
             .arg(u8::from(matches!(taken, Taken::BeforeOthers)))
+            .arg(u8::from(self.strangers))
             .arg(self.notes.token(ask.owner).unwrap_or(0));
         script
     }

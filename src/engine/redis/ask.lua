@@ -1,6 +1,6 @@
 -- Asks for a claim, or asks again.
 -- ARGV: family, owner, weight, capacity, lease, delay, tokens, wait, round, seat, pid, host, label, value, logged,
--- not after, taken before others (0 or 1), the asker's token if it knows one.
+-- not after, taken before others (0 or 1), strangers are expected (0 or 1), the asker's token if it knows one.
 local owner, round = ARGV[2], ARGV[9]
 local weight, capacity, lease = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local wait, logged = ARGV[8] == '1', ARGV[15] == '1'
@@ -15,6 +15,7 @@ local function ask()
   local own = ARGV[17] == '1' and claim_of(owner)
   if own and own.token == 0 then remove_claim(owner) end
 
+  if shown and ARGV[18] == '1' then expect_strangers() end
   local expired = expire()
 
   -- Asked before and granted: the same grant, counted from now.

@@ -12,6 +12,8 @@ pub(super) struct Place {
     pub(super) keys: Keys,
     pub(super) eviction_allowed: bool,
     pub(super) copies: Copies,
+    /// Others than leasehold use these names too.
+    pub(super) strangers: bool,
 }
 
 /// One server at a time, or a cluster, of which some members are known.
@@ -50,6 +52,7 @@ struct Options {
     keys: Option<Keys>,
     eviction_allowed: bool,
     copies: Copies,
+    strangers: bool,
     sentinel_user: Option<String>,
     sentinel_password: Option<String>,
     /// Files with certificates and a key.
@@ -86,11 +89,14 @@ impl Place {
                  the sentinels or the cluster",
             ));
         }
+        // Nobody gives up the prefix but to share keys.
+        let raw = options.keys.as_ref().is_some_and(|keys| keys.raw);
         Ok(Place {
             servers,
             keys: options.keys.unwrap_or_else(|| Keys::with_prefix("lock:")),
             eviction_allowed: options.eviction_allowed,
             copies: options.copies,
+            strangers: options.strangers || raw,
         })
     }
 }
@@ -103,6 +109,7 @@ fn options(query: &str, scheme: &str) -> Result<Options> {
         match (name, value) {
             ("prefix", _) => options.keys = Some(Keys::with_prefix(text())),
             ("raw", "" | "true") => options.keys = Some(Keys::raw()),
+            ("strangers", "" | "true") => options.strangers = true,
             ("eviction", "allow") => options.eviction_allowed = true,
             ("eviction", "refuse") => options.eviction_allowed = false,
             ("wait", "none") => options.copies = Copies::None,
@@ -122,9 +129,10 @@ fn options(query: &str, scheme: &str) -> Result<Options> {
                 let secret = query.contains('@') || query.contains("pass");
                 let option = if secret { "…" } else { name };
                 return Err(Error::invalid(format!(
-                    "`redis:` has no option `{option}` like that; there are `prefix=TEXT`, `raw`, `wait=N`, \
-                     `wait=majority`, `eviction=allow`, `ca=FILE`, `cert=FILE` with `key=FILE`, `sentinel_user=` and \
-                     `sentinel_password=` (`?`, `&` and `@` in a password are written `%3F`, `%26` and `%40`)"
+                    "`redis:` has no option `{option}` like that; there are `prefix=TEXT`, `raw`, `strangers`, \
+                     `wait=N`, `wait=majority`, `eviction=allow`, `ca=FILE`, `cert=FILE` with `key=FILE`, \
+                     `sentinel_user=` and `sentinel_password=` (`?`, `&` and `@` in a password are written `%3F`, \
+                     `%26` and `%40`)"
                 )));
             }
         }
@@ -277,10 +285,13 @@ mod tests {
             .expect("a place");
         assert_eq!((place.keys.prefix.as_str(), place.keys.raw), ("app:lock:", false));
         assert!(place.eviction_allowed);
+        assert!(!place.strangers);
         assert_eq!(place.copies, Copies::Some(2));
         let Servers::One(source) = place.servers else { panic!("one server") };
         assert_eq!(source.to_string(), "127.0.0.1:7000");
-        assert!(Place::parse("redis://h?raw").expect("a place").keys.raw);
+        let raw = Place::parse("redis://h?raw").expect("a place");
+        assert!(raw.keys.raw && raw.strangers);
+        assert!(Place::parse("redis://h?strangers&prefix=a").expect("a place").strangers);
     }
 
     #[test]

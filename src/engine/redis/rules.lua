@@ -12,6 +12,11 @@ local PATIENCE = 5000000
 local CONFIRM = 3000000
 -- A stranger's release is not told to us: whoever waits looks this often.
 local STRANGER = 50000
+-- A name that always goes from one of ours to the next is never free when a stranger asks. So where strangers were seen,
+-- or are expected, it is left free for LEFT_FREE now and then: after a thirtieth or so of the time since they were seen,
+-- within these limits.
+local LEFT_FREE = 50000
+local SOONEST, LATEST = 400000, 30000000
 -- While others wait, the holder's key outlives the lease by this much, so that they come before a newcomer.
 local GRACE = 10000000
 local HOUR, DAY = 3600000000, 86400000000
@@ -34,7 +39,7 @@ local now = clock[1] * 1000000 + clock[2]
 local state = {}
 do
   local found = call('HMGET', STATE, 'format', 'declared', 'capacity', 'used', 'closed', 'upgrader',
-    'upgrade_until', 'waiting', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder', 'delay')
+    'upgrade_until', 'waiting', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder', 'delay', 'strangers')
   if found[1] and found[1] ~= '1' then
     return redis.error_reply('LEASEHOLD format ' .. found[1])
   end
@@ -55,6 +60,17 @@ do
   state.holder = found[13] or ''
   -- The longest lock delay of all claims since the name was last free.
   state.delay = tonumber(found[14] or 0)
+  -- When one was last seen (0 is never), when the name was last free for them, and until when it is left free.
+  local seen, free_at, free_until = string.match(found[15] or '0 0 0', '^(%d+) (%d+) (%d+)$')
+  state.seen, state.free_at, state.free_until = tonumber(seen), tonumber(free_at), tonumber(free_until)
+  -- By a clock that was set back since.
+  if state.free_at > now then state.free_at, state.free_until = now, 0 end
+end
+
+local strangers_changed
+local function expect_strangers()
+  state.seen, strangers_changed = now, true
+  if state.free_at == 0 then state.free_at = now end
 end
 
 -- The highest token that was reserved.
@@ -131,6 +147,8 @@ if shown then
   if held and not ours then
     local left = call('PTTL', HOLDER)
     stranger = left < 0 and math.huge or now + left * 1000
+    -- It has the name: what was left free for it is over.
+    state.seen, state.free_at, state.free_until, strangers_changed = now, now, 0, true
   elseif ours and state.holder == '' and ours ~= 'shared' and ours ~= 'closed' then
     -- Taken while nobody else cared: all that is known of it is in the holder's key.
     local owner, tokens, token, lease, delay, since, seat, pid, host, label =
@@ -227,6 +245,17 @@ local function live_upgrader()
   return state.upgrader and state.upgrade_until > now and call('ZSCORE', ENDS, state.upgrader) and true
 end
 
+-- Whether the name, which could be given to a waiter, is left free for strangers instead. Without strangers it never is.
+local function left_free()
+  if state.free_until > now then return true end
+  if state.seen == 0 or state.used > 0 then return false end
+  local after = math.min(math.max((now - state.seen) / 32, SOONEST), LATEST)
+  -- And up to twice that: who looks at regular times must not always look at the wrong ones.
+  if now - state.free_at < after * (1 + state.free_at % 997 / 997) then return false end
+  state.free_at, state.free_until, strangers_changed = now, now + LEFT_FREE, true
+  return true
+end
+
 -- Grants what can be granted, first come first served.
 local function advance()
   if state.upgrader then
@@ -243,7 +272,15 @@ local function advance()
     local dead = not found[1] or tonumber(alive_until) <= now
     local waiter = not dead and cmsgpack.unpack(found[1])
     local too_much = waiter and waiter.weight > state.capacity
-    if not dead and not too_much and not admits(waiter.weight) then break end
+    if not dead and not too_much then
+      if not admits(waiter.weight) then break end
+      local before = state.free_until
+      if left_free() then
+        -- The first in the queue asks when it is over. It is told now to ask, and then how long to wait.
+        if state.free_until ~= before then wakes[#wakes + 1] = { owner = owner, seat = waiter.seat } end
+        break
+      end
+    end
     call('ZREM', QUEUE, owner)
     call('HDEL', STATE, 'W' .. owner, 'A' .. owner)
     state.waiting = state.waiting - 1
@@ -268,6 +305,7 @@ local function pause()
   local at = tonumber(first[2] or now + DAY)
   if stranger then at = math.min(at, stranger, now + STRANGER) end
   if state.closed > now then at = math.min(at, state.closed) end
+  if state.free_until > now then at = math.min(at, state.free_until) end
   if state.upgrader then at = math.min(at, state.upgrade_until) end
   if state.waiting > 1 then
     local owner = call('ZRANGE', QUEUE, 0, 0)[1]
@@ -323,11 +361,11 @@ end
 
 -- Writes everything down and wakes whose turn it is. Nothing is kept for a name that nobody uses.
 local function settle()
-  local left_free = state.used == 0 and state.waiting == 0 and state.closed <= now
+  local unused = state.used == 0 and state.waiting == 0 and state.closed <= now
     and state.capacity == state.declared
   local forgotten = state.changes == nil or state.changed_at + DAY <= now
   if last_changed then call('SET', TOKEN, text(last), 'EX', 86400) end
-  if left_free and forgotten then
+  if unused and forgotten then
     if state.stored or claims_added then call('DEL', STATE, ENDS, QUEUE, LOG) end
     if shown and state.holder ~= '' then call('DEL', HOLDER) end
   else
@@ -372,6 +410,9 @@ local function settle()
         'upgrade_until', text(state.upgrade_until), 'waiting', text(state.waiting),
         'arrivals', text(state.arrivals), 'changes', state.changes and text(state.changes) or '',
         'changed_at', text(state.changed_at), 'holder', state.holder, 'delay', text(state.delay))
+      if strangers_changed then
+        call('HSET', STATE, 'strangers', table.concat({ text(state.seen), text(state.free_at), text(state.free_until) }, ' '))
+      end
       local before = state.kept_until
       keep_until(latest)
       if state.kept_until ~= before then call('HSET', STATE, 'kept_until', text(state.kept_until)) end
