@@ -55,7 +55,7 @@ fn bind(port: u16) -> io::Result<TcpSocket> {
 }
 
 /// Starts a program that the kernel kills when this process ends. The id of the child is the program's own.
-fn spawn(program: &str, prepare: impl FnOnce(&mut Command)) -> io::Result<Child> {
+pub(crate) fn spawn(program: &str, prepare: impl FnOnce(&mut Command)) -> io::Result<Child> {
     type Job = (Command, mpsc::Sender<io::Result<Child>>);
     // The kernel looks at the thread that started the child, so that must live as long as the process: neither the
     // thread of a test nor a worker of a runtime does.
@@ -79,7 +79,7 @@ fn spawn(program: &str, prepare: impl FnOnce(&mut Command)) -> io::Result<Child>
 }
 
 /// The first of some programs that is not installed.
-fn not_installed(programs: &[&str]) -> Option<String> {
+pub(crate) fn not_installed(programs: &[&str]) -> Option<String> {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = |program: &str| env::split_paths(&path).any(|dir| dir.join(program).is_file());
     programs.iter().find(|program| !found(program)).map(|program| (*program).to_owned())

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Installs the clients of others that tests/interop runs, in the versions that are pinned beside this file, into
+# target/interop. What is there already is left as it is. A client whose language is not installed is left out.
+set -eu
+cd "$(dirname "$0")"
+root=$(cd ../.. && pwd)
+case ${CARGO_TARGET_DIR:=target} in
+/*) into=$CARGO_TARGET_DIR/interop ;;
+*) into=$root/$CARGO_TARGET_DIR/interop ;;
+esac
+mkdir -p "$into"
+
+# Two at once would get into each other's way.
+exec 9>"$into/lock"
+flock 9
+
+# install WHAT PROGRAM FILE...: calls install_WHAT unless it was done with the same files.
+install() {
+  what=$1 program=$2
+  shift 2
+  if ! command -v "$program" >/dev/null 2>&1; then
+    echo "interop: no $program, so no clients in $what" >&2
+    return
+  fi
+  sum=$(cat install.sh "$@" | cksum)
+  [ "$(cat "$into/$what.done" 2>/dev/null)" = "$sum" ] && return
+  rm -rf "$into/$what.done" "${into:?}/$what"
+  "install_$what"
+  echo "$sum" >"$into/$what.done"
+}
+
+install_python() {
+  python3 -m venv "$into/python"
+  "$into/python/bin/pip" install --quiet --disable-pip-version-check -r python/requirements.txt
+}
+
+install_node() {
+  mkdir "$into/node"
+  cp node/package.json node/package-lock.json "$into/node"
+  (cd "$into/node" && npm ci --silent --no-audit --no-fund --ignore-scripts)
+}
+
+install_go() {
+  (cd go && go build -buildvcs=false -o "$into/go/strangers" .)
+}
+
+install_rust() {
+  cargo build --quiet --locked --manifest-path rslock/Cargo.toml --target-dir "$into/rust"
+}
+
+install python python3 python/requirements.txt
+install node npm node/package.json node/package-lock.json
+install go go go/main.go go/go.mod go/go.sum
+install rust cargo rslock/src/main.rs rslock/Cargo.toml rslock/Cargo.lock
