@@ -27,4 +27,4 @@ tests/interop/install.sh
 # A tool that is missing after that fails its cases; it does not skip them.
 CI=true
 export CI
-exec cargo test --workspace --locked "$@"
+exec cargo test --workspace --all-features --locked "$@"
