@@ -42,6 +42,8 @@ mod place;
 mod reply;
 mod scripts;
 mod source;
+#[cfg(feature = "redis-tls")]
+mod tls;
 
 /// What one server promises.
 pub(crate) const GUARANTEES: Guarantees = Guarantees {

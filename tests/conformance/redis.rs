@@ -3,6 +3,8 @@
 mod access;
 mod outage;
 mod state;
+#[cfg(feature = "redis-tls")]
+mod tls;
 mod wire;
 
 use std::time::Duration;
@@ -15,7 +17,15 @@ use crate::bench::{ms, soon, until};
 use crate::servers::{Connection, Redis};
 
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    [outage::cases(), state::cases(), access::cases(), wire::cases()].concat()
+    [
+        outage::cases(),
+        state::cases(),
+        access::cases(),
+        wire::cases(),
+        #[cfg(feature = "redis-tls")]
+        tls::cases(),
+    ]
+    .concat()
 }
 
 async fn connect(url: &str) -> Client {

@@ -129,8 +129,13 @@ impl Known {
     /// The moments at which something ends by itself.
     fn ends(&self) -> impl Iterator<Item = u64> {
         let claims = self.state.claims(0).map(|claim| claim.expires);
+        let delays = self.state.claims(0).map(|claim| claim.expires + claim.lock_delay);
         let waiters = self.queue.iter().map(|waiter| waiter.alive_until);
-        claims.chain(waiters).chain([self.state.closed_until()]).chain(self.state.upgrading_until())
+        claims
+            .chain(delays)
+            .chain(waiters)
+            .chain([self.state.closed_until()])
+            .chain(self.state.upgrading_until())
     }
 
     pub(crate) fn next_end(&self, now: u64) -> Option<u64> {
@@ -153,23 +158,28 @@ impl Known {
         state.retire(at + DAY).is_none()
     }
 
-    /// Whether all of it is over and nobody can miss it.
-    pub(crate) fn may_be_forgotten(&self, now: u64) -> Checked {
+    /// Nobody holds it, nobody waits for it, and it is not closed.
+    pub(crate) fn is_free(&self, now: u64) -> Checked {
         let (mut state, mut queue) = (self.state.clone(), self.queue.clone());
         let Ok(step) = state.sweep(&mut queue, world(now));
         let free = step.wakes.is_empty()
             && state.claims(0).next().is_none()
             && state.waiting() == 0
             && state.closed_until() <= now;
+        if free { Ok(()) } else { Err(self.not_over()) }
+    }
+
+    /// It is free, and nobody can miss what was known of it.
+    pub(crate) fn may_be_forgotten(&self, now: u64) -> Checked {
+        self.is_free(now)?;
         // The log of an election is kept for a day after somebody last took part.
-        let logged = state.change_count() > 0
-            && self.state.claims(0).map(|claim| claim.expires).fold(self.changed_at, u64::max)
-                + micros(LOG_KEPT)
-                > now;
-        if free && !logged && !self.resized(now) {
-            return Ok(());
-        }
-        Err(format!("the server has forgotten what is not over:\n  {:?}\n  {:?}", self.state, self.queue))
+        let last = self.state.claims(0).map(|claim| claim.expires).fold(self.changed_at, u64::max);
+        let logged = self.state.change_count() > 0 && last + micros(LOG_KEPT) > now;
+        if logged || self.resized(now) { Err(self.not_over()) } else { Ok(()) }
+    }
+
+    fn not_over(&self) -> String {
+        format!("the server has forgotten what is not over:\n  {:?}\n  {:?}", self.state, self.queue)
     }
 }
 

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bench::Bench;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -28,6 +28,9 @@ use servers::{Clock, Redis};
 /// What the suite does.
 const STEPS: u64 = 10_000;
 const SEED: u64 = 1;
+
+/// How long a difference is made smaller before it is told.
+const SHRINK_LIMIT: Duration = Duration::from_secs(60);
 
 /// What must happen at least once in the steps of the suite, or they prove nothing.
 const SEEN: [&str; 26] = [
@@ -146,11 +149,12 @@ async fn shrunk(bench: &mut Bench, mut sequence: Sequence, mut difference: Diffe
     // Something else may go wrong in what is left, and is another story.
     let kind = |what: &str| what.lines().next().map(str::to_owned);
     let first = difference.what.clone();
+    let limit = Instant::now() + SHRINK_LIMIT;
     sequence.steps.truncate(difference.step + 1);
     let mut length = sequence.steps.len().div_ceil(2);
     while length > 0 {
         let mut at = 0;
-        while at < sequence.steps.len() {
+        while at < sequence.steps.len() && Instant::now() < limit {
             let mut shorter = sequence.clone();
             shorter.steps.drain(at..(at + length).min(sequence.steps.len()));
             match pair::run(bench, &shorter, &mut Tally::new()).await {

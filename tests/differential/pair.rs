@@ -168,6 +168,13 @@ impl<'a> Pair<'a> {
                 None if book.counter == 0 || book.counted_since + DAY <= now => book.counted_since = 0,
                 None => return Err("the counter of tokens is gone too early".into()),
             }
+            // Without the holder's key a lock is anybody's.
+            if book.locks()
+                && !found.holder
+                && let Some(known) = &book.known
+            {
+                known.is_free(now)?;
+            }
             if !found.holder
                 && !found.state
                 && let Some(known) = book.known.take()
@@ -245,6 +252,8 @@ impl<'a> Pair<'a> {
     /// Keeps what is known of a name, or forgets it as the embedded engines do.
     fn keep(&mut self, name: usize, known: Known) {
         let now = self.now();
+        let ends = known.state.claims(0).map(|claim| claim.expires + claim.lock_delay);
+        self.latest = ends.fold(self.latest, u64::max);
         let book = &mut self.books[name];
         let last = known.state.last_token();
         if last != book.counter && book.counted_since == 0 {
@@ -310,7 +319,7 @@ impl<'a> Pair<'a> {
             && ask.lock_delay.is_zero();
         let free = without_ado && !book.found().holder && !book.found().state;
         if free {
-            self.forget_what_ended(name)?;
+            self.forget_what_ended(name);
         }
         let counter = self.books[name].found().counter;
         let seat_number = seat as Seat;
@@ -346,13 +355,12 @@ impl<'a> Pair<'a> {
         self.hear(expected).await
     }
 
-    /// A lock without a holder's key is free: there must be nothing that anybody could miss.
-    fn forget_what_ended(&mut self, name: usize) -> Checked {
-        let now = self.now();
+    /// A lock without a holder's key is free, and whoever takes it starts anew.
+    fn forget_what_ended(&mut self, name: usize) {
         let book = &mut self.books[name];
-        let Some(known) = book.known.take() else { return Ok(()) };
-        book.ghosts.extend(known.queue.iter().map(|waiter| waiter.owner));
-        known.may_be_forgotten(now)
+        if let Some(known) = book.known.take() {
+            book.ghosts.extend(known.queue.iter().map(|waiter| waiter.owner));
+        }
     }
 
     /// A waiter that had died keeps its place until somebody looks at the queue; if it comes back before, it has it again.

@@ -1,6 +1,6 @@
 //! What is tried: sequences of requests with time moving, each generated from one number.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 use leasehold::claim::WHOLE;
@@ -168,6 +168,8 @@ enum Mood {
     Mutexes,
     /// Readers and writers, and the ways from one to the other.
     Sharing,
+    /// One lock, and what happens to it over some time: see [`Maker::story`].
+    Stories,
     /// Semaphores that grow and shrink.
     Resizing,
     /// One election, at length.
@@ -185,6 +187,7 @@ impl Sequence {
             (5, Mood::Mixed),
             (4, Mood::Mutexes),
             (4, Mood::Sharing),
+            (4, Mood::Stories),
             (2, Mood::Resizing),
             (1, Mood::Campaign),
             (2, Mood::Slow),
@@ -196,11 +199,12 @@ impl Sequence {
             }
             Mood::Mutexes => vec![Family::Lock; 2],
             Mood::Sharing => vec![dice.weigh(&[(4, Family::Lock), (1, Family::Semaphore)])],
+            Mood::Stories => vec![Family::Lock],
             Mood::Resizing => vec![Family::Semaphore; 2],
             Mood::Campaign => vec![Family::Election],
         };
         let length = if mood == Mood::Campaign { 120 } else { 60 };
-        let mut maker = Maker { dice, mood, names: &names };
+        let mut maker = Maker { dice, mood, names: &names, plan: VecDeque::new() };
         let steps = (0..length).map(|_| maker.step()).collect();
         let tidy = maker.dice.percent(50);
         Sequence { seed, names, steps, tidy }
@@ -211,26 +215,77 @@ struct Maker<'a> {
     dice: Dice,
     mood: Mood,
     names: &'a [Family],
+    /// Steps that come before all others.
+    plan: VecDeque<Step>,
 }
 
 impl Maker<'_> {
     fn step(&mut self) -> Step {
+        if let Some(step) = self.plan.pop_front() {
+            return step;
+        }
+        if self.mood == Mood::Stories && self.dice.percent(50) {
+            self.story();
+            return self.step();
+        }
         let pass = self.pass();
         Step {
             pass,
             noted: self.dice.percent(30),
             action: self.action(),
             // Looking writes down what time has changed, so not always.
-            look: self.dice.percent(50),
+            look: self.dice.percent(if matches!(self.mood, Mood::Mutexes | Mood::Stories) { 20 } else { 50 }),
+        }
+    }
+
+    /// Some steps that belong together, which chance would seldom put together.
+    fn story(&mut self) {
+        let name = 0;
+        let newcomer = Who::Newcomer(self.seat());
+        let mutex = Terms { who: newcomer, weight: WHOLE, capacity: WHOLE, wait: true, ..self.terms(name) };
+        let plain = Terms { lock_delay: 0, tokens: 1, ..mutex };
+        let lease = self.dice.pick(&[1000, 2000, 4000]);
+        let any = self.dice.between(0, 11_000);
+        let holder = |lease| Action::Renew(vec![Renew { name, who: Who::Holder(0), lease }]);
+        let waiter = Action::Ask(Terms { who: Who::Waiter(0), ..plain });
+        let mut plan = |pass, action| {
+            let pass = Pass::For(pass);
+            self.plan.push_back(Step { pass, noted: false, action, look: false });
+        };
+        match self.dice.below(3) {
+            // All who were there are silent for long. The next one comes, and stays.
+            0 => {
+                plan(0, Action::Ask(Terms { lease, lock_delay: 2000, ..mutex }));
+                plan(any / 8, Action::Ask(Terms { lease, ..mutex }));
+                plan(12_000 + any, Action::Ask(Terms { lease, ..plain }));
+                plan(lease / 2, holder(lease));
+            }
+            // Somebody renews for a long time, somebody waits for as long. Then the holder is silent.
+            1 => {
+                plan(0, Action::Ask(Terms { lease, ..mutex }));
+                plan(0, Action::Ask(plain));
+                for _ in 0..12_000 / (lease - 100) {
+                    plan(lease - 100, holder(lease));
+                    plan(0, waiter.clone());
+                }
+                plan(lease + 1 + any / 10, Action::Ask(plain));
+            }
+            // Somebody who wants the lock closed after it renews, and is silent; so is everybody.
+            _ => {
+                plan(0, Action::Ask(Terms { lease, lock_delay: 20_000, ..mutex }));
+                plan(lease / 2, holder(30_000));
+                plan(39_000 + any, Action::Ask(plain));
+            }
         }
     }
 
     fn pass(&mut self) -> Pass {
         let dice = &mut self.dice;
         let hours = if self.mood == Mood::Slow { 25 } else { 0 };
+        let long = if self.mood == Mood::Mutexes { 18 } else { 6 };
         // Where many are to meet, time passes slowly.
         let none = if matches!(self.mood, Mood::Sharing | Mood::Resizing) { 120 } else { 40 };
-        Pass::For(match dice.weigh(&[(none, 0), (18, 1), (12, 2), (8, 3), (6, 4), (15, 5), (hours, 6)]) {
+        Pass::For(match dice.weigh(&[(none, 0), (18, 1), (12, 2), (8, 3), (long, 4), (15, 5), (hours, 6)]) {
             0 => 0,
             1 => dice.between(1, 60),
             2 => dice.between(60, 1500),
@@ -284,7 +339,7 @@ impl Maker<'_> {
         };
         let kind = self.dice.weigh(&[
             (40, 0),
-            (9, 1),
+            (if self.mood == Mood::Mutexes { 18 } else { 9 }, 1),
             (if self.mood == Mood::Sharing { 10 } else { 18 }, 2),
             (alters, 3),
             (alters, 4),
@@ -299,7 +354,7 @@ impl Maker<'_> {
             1 => Action::Renew(self.renewals()),
             2 => Action::Release { name, who: self.who(60, 20), used: self.which() },
             3 => {
-                let weight = self.dice.weigh(&[(6, 1), (1, 2), (1, WHOLE - 1), (1, WHOLE)]);
+                let weight = self.dice.weigh(&[(6, 1), (1, 2), (4, WHOLE - 1), (1, WHOLE)]);
                 Action::Downgrade { name, who: self.who(90, 0), weight, token: self.which() }
             }
             4 => Action::TryUpgrade { name, who: self.who(90, 0) },
@@ -333,7 +388,7 @@ impl Maker<'_> {
         let (weight, capacity) = match self.names[name] {
             Family::Lock => {
                 let readers = match self.mood {
-                    Mood::Mutexes => 2,
+                    Mood::Mutexes | Mood::Stories => 2,
                     Mood::Sharing => 88,
                     _ => 40,
                 };
@@ -343,18 +398,22 @@ impl Maker<'_> {
             Family::Semaphore => (self.dice.weigh(&[(6, 1), (4, 2), (3, 3), (1, 4)]), self.capacity()),
             _ => (WHOLE, if self.dice.percent(2) { 7 } else { WHOLE }),
         };
-        let delays = if self.mood == Mood::Slow { 3 * HOUR } else { 15_000 };
+        let delays = if self.mood == Mood::Slow { 3 * HOUR } else { 20_000 };
         let election = self.names[name] == Family::Election;
         let newcomer = self.dice.percent(60);
         let who = if newcomer { Who::Newcomer(self.seat()) } else { self.who(20, 65) };
+        // What most who use a mutex ask for.
+        let plain = self.mood == Mood::Mutexes && self.dice.percent(50);
+        let tokens = self.dice.weigh(&[(8, 1), (2, 2), (2, 65), (1, 2_000_000)]);
+        let lock_delay = self.dice.weigh(&[(16, 0), (1, 500), (2, 2000), (2, delays)]);
         Terms {
             name,
             who,
             weight,
             capacity,
             lease: self.lease(),
-            lock_delay: self.dice.weigh(&[(16, 0), (1, 500), (2, 2000), (2, delays)]),
-            tokens: self.dice.weigh(&[(8, 1), (2, 2), (2, 65), (1, 2_000_000)]),
+            lock_delay: if plain { 0 } else { lock_delay },
+            tokens: if plain { 1 } else { tokens },
             wait: self.dice.percent(65),
             hurried: self.dice.percent(5),
             label: u8::try_from(self.dice.below(4)).expect("small"),

@@ -11,6 +11,7 @@
 mod clock;
 mod proxy;
 mod redis;
+mod tls;
 mod topology;
 
 use std::env;
@@ -25,6 +26,7 @@ use tokio::net::TcpSocket;
 pub(crate) use self::clock::{Clock, FrozenRedis};
 pub(crate) use self::proxy::Proxy;
 pub(crate) use self::redis::{Connection, Redis, Reply};
+pub(crate) use self::tls::{Certificates, TlsRedis};
 pub(crate) use self::topology::{Cluster, Sentinels};
 
 /// Nothing here takes longer than this.

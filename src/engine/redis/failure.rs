@@ -89,7 +89,24 @@ pub(super) fn unreachable(server: &str, error: RedisError) -> Error {
         ErrorKind::Server(ServerErrorKind::NoPerm) => failed(server, error),
         _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => failed(server, error),
         _ => {
-            let what = format!("can not reach `{server}`: {}", cause(&error));
+            let said = error.to_string();
+            if said.contains("invalid peer certificate") {
+                let what = format!(
+                    "the certificate of `{server}` can not be trusted ({said}); name the file of those who vouch for it \
+                     with `?ca=FILE`, and the server as its certificate does"
+                );
+                return Error::Engine { engine: ENGINE, what, source: Some(error.into()) };
+            }
+            if said.contains("CertificateRequired") {
+                let what = format!(
+                    "`{server}` asks for a certificate; give one with `?cert=FILE&key=FILE` ({said})"
+                );
+                return Error::Engine { engine: ENGINE, what, source: Some(error.into()) };
+            }
+            let mut what = format!("can not reach `{server}`: {}", cause(&error));
+            if error.is_timeout() || error.is_connection_dropped() {
+                what.push_str(" (`rediss:` is for servers that speak TLS, `redis:` for those that do not)");
+            }
             Error::Unavailable { engine: ENGINE, what, source: Some(error.into()) }
         }
     }

@@ -213,38 +213,22 @@ fn info(url: &str, options: &Options) -> Result<ConnectionInfo> {
     with_certificates(info, options)
 }
 
-#[cfg(not(feature = "redis-tls"))]
+/// The certificates that the options name, for a server that is spoken to over TLS.
 fn with_certificates(info: ConnectionInfo, options: &Options) -> Result<ConnectionInfo> {
-    if options.ca.is_some() || options.cert.is_some() || options.key.is_some() {
+    let encrypted = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. });
+    if !encrypted && (options.ca.is_some() || options.cert.is_some() || options.key.is_some()) {
         return Err(Error::invalid("`ca`, `cert` and `key` are for `rediss:`"));
     }
-    Ok(info)
-}
-
-#[cfg(feature = "redis-tls")]
-fn with_certificates(info: ConnectionInfo, options: &Options) -> Result<ConnectionInfo> {
-    if !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-        if options.ca.is_some() || options.cert.is_some() || options.key.is_some() {
-            return Err(Error::invalid("`ca`, `cert` and `key` are for `rediss:`"));
-        }
-        return Ok(info);
+    #[cfg(feature = "redis-tls")]
+    if encrypted {
+        let own = match (&options.cert, &options.key) {
+            (Some(cert), Some(key)) => Some((cert.as_str(), key.as_str())),
+            (None, None) => None,
+            _ => return Err(Error::invalid("`cert` and `key` go together")),
+        };
+        return super::tls::with_certificates(info, options.ca.as_deref(), own);
     }
-    let read = |file: &String| {
-        std::fs::read(file)
-            .map_err(|error| Error::invalid(format!("can not read the certificate `{file}`: {error}")))
-    };
-    let client_tls = match (&options.cert, &options.key) {
-        (Some(cert), Some(key)) => {
-            Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
-        }
-        (None, None) => None,
-        _ => return Err(Error::invalid("`cert` and `key` go together")),
-    };
-    let root_cert = options.ca.as_ref().map(read).transpose()?;
-    let certificates = redis::TlsCertificates { client_tls, root_cert };
-    let client = redis::Client::build_with_tls(info, certificates)
-        .map_err(|error| Error::invalid(format!("the certificates can not be used: {error}")))?;
-    Ok(client.get_connection_info().clone())
+    Ok(info)
 }
 
 /// A URL as it may be shown. It need not be a good one.
