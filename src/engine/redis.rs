@@ -14,17 +14,18 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::Pipeline;
+use redis::Value;
 use tokio::runtime::Handle;
 
+use self::attempt::{Attempt, HolderText};
 use self::cluster::Cluster;
 use self::fleet::{Answered, Fleet, Request};
 use self::keys::{Keys, NameKeys};
-use self::link::{Connected, Heard, Link, Target};
+use self::link::{Heard, Link, Target};
 use self::place::{Copies, Place, Servers};
+use self::post::{Alone, Post};
 use self::scripts::{Invocation, SCRIPTS};
 use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Released, Seat, WHOLE};
-use crate::client::clock::{Clock as _, SystemClock};
 use crate::engine::{
     AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
     View, Watching, refusal,
@@ -32,6 +33,7 @@ use crate::engine::{
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 
+mod attempt;
 mod cluster;
 mod failure;
 mod fleet;
@@ -39,6 +41,7 @@ mod keys;
 mod link;
 mod notes;
 mod place;
+mod post;
 mod reply;
 mod scripts;
 mod source;
@@ -71,6 +74,8 @@ const COUNTER_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug)]
 pub(crate) struct Redis {
     fleet: Fleet,
+    /// Only where all names are on one server, and need no more than its own word.
+    post: Option<Post>,
     keys: Keys,
     copies: Copies,
     /// Others than leasehold are said to use these names too.
@@ -147,14 +152,18 @@ impl Redis {
         let fleet = match servers {
             Servers::One(source) => {
                 let target = Target { server: source.to_string(), source, eviction_allowed };
-                Fleet::One(Link::open(target, channels, hear).await?)
+                Fleet::One(Arc::new(Link::open(target, channels, hear).await?))
             }
             Servers::Cluster(seeds) => {
-                Fleet::Cluster(Cluster::open(seeds, eviction_allowed, channels, hear).await?)
+                Fleet::Cluster(Box::new(Cluster::open(seeds, eviction_allowed, channels, hear).await?))
             }
         };
+        let post = match &fleet {
+            Fleet::One(link) if copies == Copies::None => Some(Post::new(link)),
+            _ => None,
+        };
         let notes = Arc::new(notes::Notes::new(runtime));
-        Ok(Redis { fleet, keys, copies, strangers, seat, ears, notes })
+        Ok(Redis { fleet, post, keys, copies, strangers, seat, ears, notes })
     }
 
     /// Runs a script where a key is.
@@ -183,45 +192,57 @@ impl Redis {
         Err(Error::Unavailable { engine: failure::ENGINE, what, source: None })
     }
 
-    /// Takes a lock that nobody else wants: one transaction.
+    /// Takes a lock that nobody else wants.
     async fn take(&self, name: &Name, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Taken> {
-        let now = server_now(&self.fleet.connected(&keys.holder).await?);
-        let lease = u64::try_from(ask.lease.as_micros()).unwrap_or(u64::MAX).div_ceil(1000);
-        // Not the driver's own kind of transaction, which panics if a server does not know or does not allow `MULTI`.
-        let mut transaction = Pipeline::with_capacity(5);
-        transaction.cmd("MULTI").ignore();
-        transaction
-            .cmd("SET")
-            .arg(&keys.holder)
-            .arg(reply::holder_text(ask, self.seat, now))
-            .arg("NX")
-            .arg("PX")
-            .arg(lease)
-            .ignore();
-        transaction.cmd("INCR").arg(&keys.token).ignore();
-        transaction.cmd("EXISTS").arg(&keys.state).ignore();
-        transaction.cmd("EXEC");
-        let mut answered: Answered<((Option<String>, u64, bool),)> =
-            self.fleet.call(&keys.holder, Request::Transaction(&transaction)).await?;
-        let ((ref set, counter, others),) = answered.answer;
-        let set = set.is_some();
+        let Some(Attempt { set, counter, others }) = self.attempt(keys, ask).await? else {
+            return Ok(Taken::No);
+        };
         if !set || others {
             if counter < STARTED {
                 // It ended while the lock was held, and was made anew just now. Whoever gets the lock starts it.
                 let mut expire = redis::cmd("EXPIRE");
                 expire.arg(&keys.token).arg(COUNTER_KEPT.as_secs());
-                let expired = expire.query_async::<()>(&mut answered.connection).await;
-                expired.map_err(|error| failure::failed(failure::ENGINE, error))?;
+                Box::pin(self.fleet.tell(&keys.holder, &expire)).await?;
             }
             return Ok(if set { Taken::BeforeOthers } else { Taken::No });
         }
-        self.confirm(&mut answered).await?;
-        let token = if counter >= STARTED { counter } else { self.mend(name, keys, ask.owner).await? };
+        let token =
+            if counter >= STARTED { counter } else { Box::pin(self.mend(name, keys, ask.owner)).await? };
         if token == 0 {
             return Ok(Taken::No);
         }
         self.notes.add(self.fleet.writer(&keys.holder).await, keys, ask.owner, token);
         Ok(Taken::Yes(Grant { token, tokens: 1 }))
+    }
+
+    /// Tries to take a lock, together with others if there are any under way. `None` if it is not known what came of it.
+    async fn attempt(&self, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Option<Attempt>> {
+        let now = self.fleet.server_now(&keys.holder).await?;
+        let text = attempt::holder_text(ask, self.seat, now);
+        let alone = self.post.as_ref().and_then(Post::alone);
+        match &self.post {
+            Some(post) if alone.is_none() => Ok(post.take(keys, text).await),
+            // In a box of its own: what goes by post need not carry it around.
+            _ => Box::pin(self.attempt_alone(keys, text, alone)).await,
+        }
+    }
+
+    async fn attempt_alone(
+        &self,
+        keys: &Arc<NameKeys>,
+        text: HolderText,
+        alone: Option<Alone<'_>>,
+    ) -> Result<Option<Attempt>> {
+        let transaction = attempt::transaction([(&**keys, &text)].into_iter());
+        let mut answered: Answered<Value> =
+            self.fleet.call(&keys.holder, Request::Transaction(&transaction)).await?;
+        drop(alone);
+        let found = std::mem::replace(&mut answered.answer, Value::Nil);
+        let found = attempt::answers(vec![found]).pop().flatten();
+        if found.is_some_and(|found| found.set && !found.others) {
+            self.confirm(&mut answered).await?;
+        }
+        Ok(found)
     }
 
     /// Starts the counter of a name at the server's time.
@@ -239,7 +260,7 @@ impl Redis {
         let mut late = false;
         loop {
             let connected = self.fleet.connected(&keys.holder).await?;
-            let not_after = server_now(&connected).saturating_add(micros(ask.answer_within));
+            let not_after = connected.server_now().saturating_add(micros(ask.answer_within));
             let invocation = self.ask_script(name, keys, ask, taken, if late { 0 } else { not_after });
             let mut answered: Answered<Vec<i64>> =
                 self.fleet.call(&keys.holder, Request::Script(&invocation)).await?;
@@ -302,55 +323,57 @@ impl Redis {
             && ask.lock_delay.is_zero()
             && ask.round <= 1
             && !ask.logged;
-        let epoch = self.fleet.connected(&keys.holder).await?.epoch;
-        let mut answer = Ok(None);
-        let mut taken = Taken::No;
-        if simple {
-            match self.take(name, &keys, ask).await {
-                Ok(Taken::Yes(grant)) => answer = Ok(Some(Answer::Granted(grant))),
-                Ok(other) => taken = other,
-                Err(error) => answer = Err(error),
-            }
-        }
-        // Whether it was taken may not be known; the rules find out, and say better what is wrong. Asking twice is harmless.
-        if answer.as_ref().map_or_else(Error::is_retryable, Option::is_none) {
-            answer = self.ask(name, &keys, ask, &taken).await.map(Some);
-        }
-        if answer.is_err() && self.again(&answer, &keys, epoch).await? {
-            answer = self.ask(name, &keys, ask, &taken).await.map(Some);
-        }
-        match answer {
-            Ok(Some(answer)) => Ok(answer),
-            Ok(None) => Err(reply::strange("no answer")),
-            Err(error) if self.copies != Copies::None => {
-                // What may have been granted without enough copies is given back.
-                self.release_whole(name, ask.owner, 0).await.ok();
-                Err(error)
-            }
-            Err(error) => Err(error),
+        let taken = if simple { self.take(name, &keys, ask).await } else { Ok(Taken::No) };
+        match taken {
+            Ok(Taken::Yes(grant)) => Ok(Answer::Granted(grant)),
+            // In a box of its own: what is needed seldom is not carried around by every call.
+            taken => Box::pin(self.ask_well(name, &keys, ask, taken)).await,
         }
     }
 
-    /// True if a request is worth asking again: it has no answer yet, or the connection broke before it came.
-    async fn again(&self, answer: &Result<Option<Answer>>, keys: &NameKeys, epoch: u64) -> Result<bool> {
-        match answer {
-            Ok(answer) => Ok(answer.is_none()),
-            Err(error) if error.is_retryable() => {
-                Ok(self.fleet.connected(&keys.holder).await?.epoch != epoch)
-            }
-            Err(_) => Ok(false),
+    /// Asks by the rules, once more if the connection broke meanwhile: asking twice is harmless.
+    async fn ask_well(
+        &self,
+        name: &Name,
+        keys: &NameKeys,
+        ask: &Ask,
+        taken: Result<Taken>,
+    ) -> Result<Answer> {
+        let epoch = self.fleet.connected(&keys.holder).await?.epoch;
+        let mut answer = match taken {
+            Ok(taken) => self.ask(name, keys, ask, &taken).await,
+            // Whether it was taken may not be known; the rules find out, and say better what is wrong.
+            Err(error) if error.is_retryable() => self.ask(name, keys, ask, &Taken::No).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &answer
+            && error.is_retryable()
+            && self.fleet.connected(&keys.holder).await?.epoch != epoch
+        {
+            answer = self.ask(name, keys, ask, &Taken::No).await;
         }
+        if answer.is_err() && self.copies != Copies::None {
+            // What may have been granted without enough copies is given back.
+            self.release_whole(name, ask.owner, 0).await.ok();
+        }
+        answer
     }
 
     async fn release_whole(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
         let keys = self.keys.of(name)?;
-        self.notes.forget(owner);
-        let mut script = SCRIPTS.release.prepare();
-        for key in keys.all() {
-            script.key(key);
+        let without_ado = self.notes.forget(owner);
+        let alone = self.post.as_ref().and_then(Post::alone);
+        let Some(post) = self.post.as_ref().filter(|_| alone.is_none()) else {
+            let script = release_script(name, &keys, owner, used);
+            let released = Box::pin(self.run(&keys.holder, &script)).await;
+            drop(alone);
+            return reply::released(released?);
+        };
+        if without_ado && post.give_back(&keys, attempt::holder_start(owner)).await == Some(true) {
+            return Ok(Released::Claim);
         }
-        script.arg(name.family().word()).arg(reply::owner_text(owner)).arg(used);
-        reply::released(self.run(&keys.holder, &script).await?)
+        let released = post.release(release_script(name, &keys, owner, used)).await;
+        reply::released(released.unwrap_or_else(|| Err(self.fleet.given_up()))?)
     }
 
     /// Looks at a name; a second time if its token was not written down yet.
@@ -439,14 +462,18 @@ impl Redis {
     }
 }
 
+fn release_script(name: &Name, keys: &NameKeys, owner: OwnerId, used: u64) -> Invocation {
+    let mut script = SCRIPTS.release.prepare();
+    for key in keys.all() {
+        script.key(key);
+    }
+    script.arg(name.family().word()).arg(reply::owner_text(owner)).arg(used);
+    script
+}
+
 fn micros(duration: Duration) -> u64 {
     // What a script can hold.
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).min(1 << 52)
-}
-
-/// The server's time now, as far as we know.
-fn server_now(connected: &Connected) -> u64 {
-    u64::try_from(connected.ahead + i128::from(SystemClock.now().as_micros())).unwrap_or(0)
 }
 
 impl Engine for Redis {

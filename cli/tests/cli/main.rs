@@ -4,6 +4,11 @@ mod breaking;
 mod documents;
 mod looking;
 mod losing;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+#[path = "../../../tests/servers/mod.rs"]
+mod servers;
 mod the_command;
 mod waiting;
 mod watching;
@@ -29,11 +34,14 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A directory with a store, and the processes that a test started; all of it goes when the test ends, however it ends.
 struct Bench {
     dir: tempfile::TempDir,
+    url: String,
 }
 
 impl Bench {
     fn new() -> Bench {
-        Bench { dir: tempfile::tempdir().unwrap() }
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("file:{}", dir.path().join("store").display());
+        Bench { dir, url }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -41,7 +49,7 @@ impl Bench {
     }
 
     fn url(&self) -> String {
-        format!("file:{}", self.path("store").display())
+        self.url.clone()
     }
 
     fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {

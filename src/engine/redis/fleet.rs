@@ -1,20 +1,23 @@
 //! The servers: one, or the members of a cluster.
 
+use std::sync::Arc;
+
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value, from_redis_value};
 
 use super::cluster::Cluster;
+use super::failure::{ENGINE, failed};
 use super::link::{Connected, Link, Writer};
 use super::scripts::Invocation;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The servers that keep the names.
 #[derive(Debug)]
 pub(super) enum Fleet {
     /// All names on one server.
-    One(Link),
+    One(Arc<Link>),
     /// Each name on the member that has its slot.
-    Cluster(Cluster),
+    Cluster(Box<Cluster>),
 }
 
 /// Something to be sent as it is.
@@ -28,7 +31,11 @@ impl Request<'_> {
     pub(super) async fn send(self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         match self {
             Request::Script(script) => script.call(connection).await,
-            Request::Transaction(transaction) => transaction.query_async(connection).await,
+            // The answer is that of the last command, unless one before it failed.
+            Request::Transaction(transaction) => {
+                let answers = connection.send_packed_commands(transaction, 0, transaction.len()).await?;
+                answers.into_iter().try_fold(Value::Nil, |_, answer| answer.extract_error())
+            }
         }
     }
 }
@@ -45,8 +52,23 @@ impl Fleet {
     pub(super) async fn connected(&self, key: &str) -> Result<Connected> {
         match self {
             Fleet::One(link) => link.connected().await,
-            Fleet::Cluster(cluster) => cluster.connected(key).await,
+            Fleet::Cluster(cluster) => Box::pin(cluster.connected(key)).await,
         }
+    }
+
+    /// The time at the server that has a key, as far as we know.
+    pub(super) async fn server_now(&self, key: &str) -> Result<u64> {
+        if let Fleet::One(link) = self
+            && let Some(now) = link.server_now()
+        {
+            return Ok(now);
+        }
+        Ok(self.connected(key).await?.server_now())
+    }
+
+    /// The error for a call that nobody will answer any more.
+    pub(super) fn given_up(&self) -> Error {
+        Error::Unavailable { engine: ENGINE, what: self.trouble(), source: None }
     }
 
     /// Sends a request to the server that has a key.
@@ -61,10 +83,17 @@ impl Fleet {
                 let mut connection = connected.connection.clone();
                 (link.call(&connected, request.send(&mut connection)).await?, connected)
             }
-            Fleet::Cluster(cluster) => cluster.call(key, request).await?,
+            // In a box, because it is large.
+            Fleet::Cluster(cluster) => Box::pin(cluster.call(key, request)).await?,
         };
         let read = from_redis_value(answer).map_err(|error| super::reply::strange(&error.to_string()))?;
         Ok(Answered { answer: read, connection: connected.connection, replicas: connected.facts.replicas })
+    }
+
+    /// Sends a command of which only the failure matters to the server that has a key.
+    pub(super) async fn tell(&self, key: &str, command: &Cmd) -> Result<()> {
+        let mut connection = self.connected(key).await?.connection;
+        command.query_async(&mut connection).await.map_err(|error| failed(ENGINE, error))
     }
 
     /// Sends a command to every server that has names, one after the other.
@@ -73,7 +102,7 @@ impl Fleet {
         mut command: impl FnMut(&mut Cmd, &[T]) -> bool,
     ) -> Result<Vec<T>> {
         let links = match self {
-            Fleet::One(link) => vec![link],
+            Fleet::One(link) => vec![&**link],
             Fleet::Cluster(_) => Vec::new(),
         };
         let members = match self {

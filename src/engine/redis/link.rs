@@ -98,6 +98,13 @@ pub(super) struct Connected {
     id: Option<i64>,
 }
 
+impl Connected {
+    /// The server's time now, as far as we know.
+    pub(super) fn server_now(&self) -> u64 {
+        u64::try_from(self.ahead + i128::from(SystemClock.now().as_micros())).unwrap_or(0)
+    }
+}
+
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("server", &self.shared.target.server).finish_non_exhaustive()
@@ -160,6 +167,14 @@ impl Link {
     pub(super) fn connected_now(&self) -> Option<Connected> {
         match &*self.shared.status.borrow() {
             Status::Up(connected) => Some(connected.clone()),
+            Status::Down(_) => None,
+        }
+    }
+
+    /// The server's time now, as far as we know, if it is connected.
+    pub(super) fn server_now(&self) -> Option<u64> {
+        match &*self.shared.status.borrow() {
+            Status::Up(connected) => Some(connected.server_now()),
             Status::Down(_) => None,
         }
     }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::link::Writer;
 use super::reply::owner_text;
 use super::scripts::{Invocation, SCRIPTS};
 use crate::claim::OwnerId;
+use crate::client::keeper::OwnerHasher;
 
 /// How long a lock is held before it is worth a note.
 pub(super) const AFTER: Duration = Duration::from_millis(20);
@@ -28,7 +30,7 @@ pub(super) struct Notes {
 
 #[derive(Debug, Default)]
 struct State {
-    tokens: HashMap<OwnerId, Note>,
+    tokens: HashMap<OwnerId, Note, BuildHasherDefault<OwnerHasher>>,
     /// A task is on its way to write them down.
     under_way: bool,
 }
@@ -58,8 +60,9 @@ impl Notes {
         self.lock().tokens.get(&owner).map(|note| note.token)
     }
 
-    pub(super) fn forget(&self, owner: OwnerId) {
-        self.lock().tokens.remove(&owner);
+    /// True if the owner's lock was taken without ado.
+    pub(super) fn forget(&self, owner: OwnerId) -> bool {
+        self.lock().tokens.remove(&owner).is_some()
     }
 
     pub(super) fn add(

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::failure::ENGINE;
-use crate::claim::{
-    Answer, Ask, Change, Claim, Grant, Holder, OwnerId, Pause, Refused, Released, Seat, WHOLE, Waiter,
-};
+use crate::claim::{Answer, Change, Claim, Grant, Holder, OwnerId, Pause, Refused, Released, WHOLE, Waiter};
 use crate::engine::{Cell, HeldClaim, Hint, Swapped, View, Waiting};
 use crate::error::{Error, Result};
 
@@ -27,13 +25,6 @@ fn owner(text: &[u8]) -> Option<OwnerId> {
 pub(super) fn host_text(host: &str) -> String {
     let word = |letter: char| if letter.is_whitespace() || letter.is_control() { '_' } else { letter };
     if host.is_empty() { "-".into() } else { host.chars().map(word).collect() }
-}
-
-/// What stands at the holder's key of a lock that was taken without ado. Its token is written in later.
-pub(super) fn holder_text(ask: &Ask, seat: Seat, now: u64) -> String {
-    let Holder { host, pid, label } = &*ask.holder;
-    let lease = super::micros(ask.lease);
-    format!("leasehold/1 {:032x} 1 0 {lease} 0 {now} {seat} {pid} {} {label}", ask.owner.0, host_text(host))
 }
 
 /// `None` if the request came too late.

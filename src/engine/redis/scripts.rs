@@ -3,7 +3,9 @@
 use std::sync::LazyLock;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs};
+use redis::{
+    Arg, Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs, Value, from_redis_value,
+};
 
 /// A text, and the hash by which a server that has seen it knows it.
 pub(super) struct Script {
@@ -18,25 +20,26 @@ impl Script {
 
     /// A call of this script, without keys and arguments yet.
     pub(super) fn prepare(&'static self) -> Invocation {
-        Invocation { script: self, keys: Vec::new(), args: Vec::new() }
+        Invocation { script: self, keys: Cmd::new(), args: Cmd::new() }
     }
 }
 
 /// A call of a script.
 pub(super) struct Invocation {
     script: &'static Script,
-    keys: Vec<Vec<u8>>,
-    args: Vec<Vec<u8>>,
+    /// Two lists of words: what a command is to the driver.
+    keys: Cmd,
+    args: Cmd,
 }
 
 impl Invocation {
     pub(super) fn key(&mut self, key: impl ToRedisArgs) -> &mut Invocation {
-        key.write_redis_args(&mut self.keys);
+        self.keys.arg(key);
         self
     }
 
     pub(super) fn arg(&mut self, arg: impl ToRedisArgs) -> &mut Invocation {
-        arg.write_redis_args(&mut self.args);
+        self.args.arg(arg);
         self
     }
 
@@ -44,28 +47,39 @@ impl Invocation {
         &self,
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<T> {
-        let answer = self.command("EVALSHA", &self.script.hash).query_async(connection).await;
-        match answer {
+        let command = self.command("EVALSHA", &self.script.hash);
+        let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
+        let answer = match answer {
             // With its whole text, a server can not say that it does not know the script, however often it is made to
             // forget; and one that has just been started costs one round trip more, not two.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.command("EVAL", self.script.text).query_async(connection).await
+                let command = self.command("EVAL", self.script.text);
+                Box::pin(connection.send_packed_command(&command)).await.and_then(Value::extract_error)
             }
             answer => answer,
-        }
+        };
+        Ok(from_redis_value(answer?)?)
     }
 
     fn command(&self, verb: &str, script: &str) -> Cmd {
-        let sizes = self.keys.iter().chain(&self.args).map(Vec::len).sum::<usize>();
-        let mut command =
-            Cmd::with_capacity(3 + self.keys.len() + self.args.len(), sizes + script.len() + 16);
-        command.arg(verb).arg(script).arg(self.keys.len()).arg(&*self.keys).arg(&*self.args);
+        let words = || self.keys.args_iter().chain(self.args.args_iter());
+        let length = |word: Arg<&[u8]>| if let Arg::Simple(word) = word { word.len() } else { 0 };
+        let (count, size) =
+            words().fold((3, script.len() + 16), |(count, size), word| (count + 1, size + length(word)));
+        let mut command = Cmd::with_capacity(count, size);
+        command.arg(verb).arg(script).arg(self.keys.args_iter().count());
+        for word in words() {
+            if let Arg::Simple(word) = word {
+                command.arg(word);
+            }
+        }
         command
     }
 }
 
 /// Every script that this engine runs.
 pub(super) struct Scripts {
+    pub(super) give_back: Script,
     pub(super) ask: Script,
     pub(super) release: Script,
     pub(super) alter: Script,
@@ -86,6 +100,7 @@ macro_rules! by_the_rules {
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    give_back: Script::new(include_str!("give_back.lua")),
     ask: by_the_rules!("ask_head.lua", "rules.lua", "ask.lua"),
     release: by_the_rules!("release_head.lua", "full_memory.lua", "rules.lua", "release.lua"),
     alter: by_the_rules!("rules.lua", "alter.lua"),

@@ -266,6 +266,9 @@ async fn secrets_are_never_said(_: Ground) {
     let heard = Eavesdropper::default();
     // On a thread of its own, so that everything that happens there is heard, and nothing of other cases.
     let listener = heard.clone();
+    // While there is but one listener, `tracing` asks the thread that first says something whether anybody listens, and
+    // believes it for good: that may be the thread of another case. With two it asks them.
+    let _second = tracing::Dispatch::new(Eavesdropper::default());
     let said = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         tracing::subscriber::with_default(listener, || runtime.block_on(say_everything(&server, &proxy)))

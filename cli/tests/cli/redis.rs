@@ -1,0 +1,133 @@
+//! The same on Redis servers: what operators do every day, and the days on which a server is not what it should be.
+
+use super::servers::{Cluster, Redis, Sentinels};
+use super::*;
+
+impl Bench {
+    /// Names on a server instead of in a store.
+    fn on(url: impl Into<String>) -> Bench {
+        Bench { url: url.into(), ..Bench::new() }
+    }
+}
+
+#[test]
+fn a_server_serves_an_operator() {
+    let server = Redis::start();
+    a_working_day(&Bench::on(server.url()));
+}
+
+#[test]
+fn a_primary_behind_sentinels_serves_an_operator() {
+    let sentinels = Sentinels::start();
+    a_working_day(&Bench::on(sentinels.url()));
+}
+
+#[test]
+fn a_cluster_serves_an_operator() {
+    let cluster = Cluster::start();
+    a_working_day(&Bench::on(cluster.url()));
+}
+
+/// Every command, once.
+fn a_working_day(bench: &Bench) {
+    bench.leasehold(["run", "a", "--", "sh", "-c", "exit 3"]).gives(3);
+    let watch = bench.start(["watch", "--json"]);
+    let event = |watch: &Running| -> String {
+        let event: Value = serde_json::from_str(&watch.line()).unwrap();
+        format!("{} {} {}", event["event"], event["name"], event["label"]).replace('"', "")
+    };
+
+    let holder = bench.start_run(&["--label", "nightly", "a"], "exec sleep 60");
+    let started = event(&watch);
+    assert!(started == "granted a nightly" || started == "held a nightly", "{started}");
+    let busy = bench.leasehold(["run", "--no-wait", "a", "--", "true"]).gives(75);
+    assert!(busy.stderr.contains("`a` is held by nightly (pid "), "{busy:?}");
+
+    let next = bench.start_queued(&["--label", "next", "a"], "exec sleep 60");
+    assert_eq!(event(&watch), "waiting a next");
+    bench.until_waiting("a", 1);
+    let shown = bench.leasehold(["show", "a"]).gives(0);
+    assert!(shown.stdout.contains("nightly") && shown.stdout.contains("next"), "{shown:?}");
+    let _other = bench.start_run(&["--slots", "2", "b"], "exec sleep 60");
+    event(&watch);
+    let listed = bench.json(&["ls", "--json"]);
+    let names: Vec<&str> =
+        listed.as_array().unwrap().iter().map(|name| name["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "b"]);
+
+    // Taken away from one, it goes to the next.
+    bench.leasehold(["break", "a", "--yes"]).gives(0);
+    holder.ended().gives(76).says("lost `a` (token ");
+    assert_eq!(next.line(), "running");
+    next.send(Signal::TERM);
+    next.ended();
+    watch.send(Signal::INT);
+    watch.ended().gives(0);
+}
+
+#[test]
+fn a_wrong_password_is_said_and_not_repeated() {
+    let server = Redis::start_with(&["--requirepass", "canary-right"]);
+    let at = |password: &str| format!("redis://:{password}@127.0.0.1:{}", server.port());
+    let ran = Bench::on(at("canary-wrong")).leasehold(["run", "a", "--", "true"]).gives(69);
+    assert!(ran.stderr.contains("does not accept the user or the password"), "{ran:?}");
+    assert!(!ran.stderr.contains("canary"), "{ran:?}");
+    Bench::on(at("canary-right")).leasehold(["run", "a", "--", "true"]).gives(0);
+}
+
+#[test]
+fn a_dead_server_is_said_at_once() {
+    let server = Redis::start();
+    server.kill();
+    let bench = Bench::on(server.url());
+    let started = Instant::now();
+    for args in
+        [&["run", "a", "--", "true"][..], &["ls"], &["show", "a"], &["break", "a", "--yes"], &["watch"]]
+    {
+        bench.leasehold(args).gives(69).says("connection refused");
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_replica_is_refused_with_the_name_of_its_primary() {
+    let primary = Redis::start();
+    let port = primary.port().to_string();
+    let replica = Redis::start_with(&["--replicaof", &format!("127.0.0.1 {port}")]);
+    Bench::on(replica.url())
+        .leasehold(["run", "a", "--", "true"])
+        .gives(69)
+        .says(&format!("127.0.0.1:{port}"));
+}
+
+#[test]
+fn a_server_that_dies_takes_the_command_with_it_in_time() {
+    let server = Redis::start();
+    let bench = Bench::on(server.url());
+    let script = "trap 'echo got TERM; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let holder = bench.start_run(&["--lease", "1s", "a"], script);
+    assert_eq!(holder.line(), "ready");
+    let started = Instant::now();
+    server.kill();
+    assert_eq!(holder.line(), "got TERM");
+    assert!(started.elapsed() < Duration::from_millis(1500), "{:?}", started.elapsed());
+    holder.ended().gives(76).says("lost `a` (token ");
+}
+
+#[test]
+fn a_server_that_comes_back_in_time_with_its_data_is_not_noticed() {
+    let server = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let bench = Bench::on(server.url());
+    let go = bench.path("go");
+    let holder = bench
+        .start_run(&["--lease", "6s", "a"], &format!("until [ -e {} ]; do sleep 0.02; done", go.display()));
+    let before = bench.json(&["show", "--json", "a"]);
+    server.kill();
+    server.restart();
+    bench.leasehold(["run", "--no-wait", "a", "--", "true"]).gives(75);
+    fs::write(go, "").unwrap();
+    holder.ended().gives(0);
+    let ran = bench.leasehold(["run", "a", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN"]).gives(0);
+    let token: u64 = ran.stdout.trim().parse().unwrap();
+    assert!(token > before[0]["holders"][0]["token"].as_u64().unwrap(), "{token} {before}");
+}

@@ -1,0 +1,83 @@
+//! The attempt to take free locks without ado: one transaction that knows nothing of queues.
+//!
+//! It writes the holder if there is none, counts a token, and looks whether there is more to the name. Its token stands at
+//! the holder's key only later, if the lock is held that long: see [`notes`](super::notes).
+
+use redis::{Cmd, Pipeline, Value};
+
+use super::keys::NameKeys;
+use super::reply::{host_text, owner_text};
+use crate::claim::{Ask, Holder, OwnerId, Seat};
+
+/// What is to stand at the holder's key, and for how many milliseconds.
+pub(super) struct HolderText {
+    text: String,
+    lease: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    /// The holder's key is ours.
+    pub(super) set: bool,
+    /// The highest token of the name.
+    pub(super) counter: u64,
+    /// Others wait, or something else is known of the name that the rules must hear.
+    pub(super) others: bool,
+}
+
+/// How the holder's key starts.
+pub(super) fn holder_start(owner: OwnerId) -> String {
+    format!("leasehold/1 {} 1 ", owner_text(owner))
+}
+
+pub(super) fn holder_text(ask: &Ask, seat: Seat, now: u64) -> HolderText {
+    let Holder { host, pid, label } = &*ask.holder;
+    let lease = super::micros(ask.lease);
+    let text = format!(
+        "leasehold/1 {:032x} 1 0 {lease} 0 {now} {seat} {pid} {} {label}",
+        ask.owner.0,
+        host_text(host)
+    );
+    HolderText { text, lease: lease.div_ceil(1000) }
+}
+
+/// Not the driver's own kind of transaction, which panics if a server does not know or does not allow `MULTI`.
+pub(super) fn transaction<'a>(locks: impl Iterator<Item = (&'a NameKeys, &'a HolderText)>) -> Pipeline {
+    const COMMANDS: usize = 3;
+    let mut transaction = Pipeline::with_capacity(COMMANDS * locks.size_hint().0 + 2);
+    transaction.add_command(command(&["MULTI"]));
+    for (keys, HolderText { text, lease }) in locks {
+        let mut set = command(&["SET", &keys.holder, text, "NX", "PX"]);
+        set.arg(*lease);
+        transaction.add_command(set);
+        transaction.add_command(command(&["INCR", &keys.token]));
+        transaction.add_command(command(&["EXISTS", &keys.state]));
+    }
+    transaction.add_command(command(&["EXEC"]));
+    transaction
+}
+
+fn command(words: &[&str]) -> Cmd {
+    // Room for a number more.
+    let mut command =
+        Cmd::with_capacity(words.len() + 1, words.iter().map(|word| word.len()).sum::<usize>() + 20);
+    words.iter().for_each(|word| {
+        command.arg(word);
+    });
+    command
+}
+
+/// What the answers to transactions say of each lock; `None` where it is not known.
+pub(super) fn answers(executed: Vec<Value>) -> Vec<Option<Attempt>> {
+    let all = executed
+        .into_iter()
+        .filter_map(|answers| if let Value::Array(answers) = answers { Some(answers) } else { None });
+    let read = |answers: &[Value]| match answers {
+        [set @ (Value::Nil | Value::Okay), Value::Int(counter), Value::Int(others)] => {
+            Some(Attempt { set: *set == Value::Okay, counter: counter.unsigned_abs(), others: *others != 0 })
+        }
+        _ => None,
+    };
+    all.flat_map(|answers| answers.chunks(3).map(read).collect::<Vec<_>>()).collect()
+}

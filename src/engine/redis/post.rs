@@ -1,0 +1,248 @@
+//! Requests that wait together, sent as one.
+//!
+//! Most calls take a free lock or give one back. The first of them goes out at once, alone. Those that come while it is under
+//! way are gathered, and go as one transaction for all that are to be taken and one script for all that are given back:
+//! the server does more of them in the same time, and so do we.
+//!
+//! What is taken and given up on must not be sent after the release that undoes it. So one task sends all that was
+//! gathered, in order, and nothing of which the caller has gone; and a call goes alone only while that task has nothing
+//! under way.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
+
+use super::attempt::{self, Attempt, HolderText};
+use super::keys::NameKeys;
+use super::link::Link;
+use super::scripts::{Invocation, SCRIPTS};
+use crate::error::Result;
+
+/// At most this many locks at once: others use the server too.
+const LARGEST: usize = 128;
+
+/// Fewer than this many are not worth two batches.
+const SMALLEST: usize = 8;
+
+/// While the server does one batch we make the next.
+const MOST_UNDER_WAY: usize = 4;
+
+/// Gathers requests for one server. Dropped, it sends nothing more.
+pub(super) struct Post {
+    tray: Arc<Tray>,
+    task: AbortHandle,
+}
+
+#[derive(Default)]
+struct Tray {
+    letters: Mutex<Letters>,
+    filled: Notify,
+}
+
+#[derive(Default)]
+struct Letters {
+    batch: Batch,
+    under_way: usize,
+}
+
+/// What goes together.
+#[derive(Default)]
+struct Batch {
+    takes: Vec<Take>,
+    gifts: Vec<GiveBack>,
+    releases: Vec<Release>,
+}
+
+/// A lock to be taken.
+struct Take {
+    keys: Arc<NameKeys>,
+    text: HolderText,
+    answer: oneshot::Sender<Attempt>,
+}
+
+/// A lock to be given back if nobody waits for it. The answer is whether that was done.
+struct GiveBack {
+    keys: Arc<NameKeys>,
+    start: String,
+    answer: oneshot::Sender<bool>,
+}
+
+/// A release by the rules.
+struct Release {
+    script: Invocation,
+    answer: oneshot::Sender<Result<i64>>,
+}
+
+/// The right to send one request past the others. Dropped when it is answered.
+pub(super) struct Alone<'a>(&'a Tray);
+
+impl fmt::Debug for Post {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Post")
+    }
+}
+
+impl Post {
+    pub(super) fn new(link: &Arc<Link>) -> Post {
+        let tray = Arc::new(Tray::default());
+        let task = tokio::spawn(deliver(Arc::downgrade(link), Arc::clone(&tray))).abort_handle();
+        Post { tray, task }
+    }
+
+    /// Says that nothing is under way, so that there is nothing to wait for.
+    pub(super) fn alone(&self) -> Option<Alone<'_>> {
+        let mut letters = self.tray.letters();
+        if letters.under_way > 0 || !letters.batch.is_empty() {
+            return None;
+        }
+        letters.under_way = 1;
+        Some(Alone(&self.tray))
+    }
+
+    /// Takes a lock that nobody else wants. `None` if it is not known what came of it.
+    pub(super) async fn take(&self, keys: &Arc<NameKeys>, text: HolderText) -> Option<Attempt> {
+        let (answer, answered) = oneshot::channel();
+        self.tray.put(|batch| batch.takes.push(Take { keys: Arc::clone(keys), text, answer }));
+        answered.await.ok()
+    }
+
+    /// Gives back a lock whose holder's key starts like this, if nobody waits. `None` if it is not known what came of it.
+    pub(super) async fn give_back(&self, keys: &Arc<NameKeys>, start: String) -> Option<bool> {
+        let (answer, answered) = oneshot::channel();
+        self.tray.put(|batch| batch.gifts.push(GiveBack { keys: Arc::clone(keys), start, answer }));
+        answered.await.ok()
+    }
+
+    /// Runs the script of a release. `None` if it is not known what came of it.
+    pub(super) async fn release(&self, script: Invocation) -> Option<Result<i64>> {
+        let (answer, answered) = oneshot::channel();
+        self.tray.put(|batch| batch.releases.push(Release { script, answer }));
+        answered.await.ok()
+    }
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.one_is_done();
+    }
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.takes.is_empty() && self.gifts.is_empty() && self.releases.is_empty()
+    }
+
+    /// The first of some equal parts.
+    fn split(&mut self, parts: usize) -> Batch {
+        Batch {
+            takes: first(&mut self.takes, parts),
+            gifts: first(&mut self.gifts, parts),
+            releases: first(&mut self.releases, parts),
+        }
+    }
+}
+
+fn first<T>(letters: &mut Vec<T>, parts: usize) -> Vec<T> {
+    let length = letters.len().div_ceil(parts).clamp(SMALLEST, LARGEST);
+    if letters.len() <= length {
+        return std::mem::take(letters);
+    }
+    let rest = letters.split_off(length);
+    std::mem::replace(letters, rest)
+}
+
+impl Tray {
+    fn letters(&self) -> MutexGuard<'_, Letters> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, letter: impl FnOnce(&mut Batch)) {
+        letter(&mut self.letters().batch);
+        self.filled.notify_one();
+    }
+
+    fn one_is_done(&self) {
+        let mut letters = self.letters();
+        letters.under_way -= 1;
+        if !letters.batch.is_empty() {
+            self.filled.notify_one();
+        }
+    }
+
+    /// What goes next; nothing if enough is under way.
+    fn next_batch(&self) -> Option<Batch> {
+        let mut letters = self.letters();
+        if letters.batch.is_empty() || letters.under_way >= MOST_UNDER_WAY {
+            return None;
+        }
+        // All of it in one batch would leave nothing for the time at which the server does that.
+        let parts = MOST_UNDER_WAY - letters.under_way;
+        letters.under_way += 1;
+        Some(letters.batch.split(parts))
+    }
+}
+
+/// Sends what is gathered, until the link is gone.
+async fn deliver(link: Weak<Link>, tray: Arc<Tray>) {
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        while let Some(batch) = tray.next_batch() {
+            let Some(link) = link.upgrade() else { return };
+            under_way.push(send(link, batch));
+        }
+        tokio::select! {
+            () = tray.filled.notified() => {}
+            Some(()) = under_way.next() => tray.one_is_done(),
+        }
+    }
+}
+
+/// Sends a batch and hands out the answers. Whoever gets none asks by the rules, and hears there what is wrong.
+async fn send(link: Arc<Link>, mut batch: Batch) {
+    let Ok(connected) = link.connected().await else { return };
+    // No waiting between this and the moment at which the driver has the commands: whoever goes now sends a release after it.
+    batch.takes.retain(|take| !take.answer.is_closed());
+    let Batch { takes, gifts, releases } = batch;
+    let taking = attempt::transaction(takes.iter().map(|take| (&*take.keys, &take.text)));
+    let mut giving = SCRIPTS.give_back.prepare();
+    for GiveBack { keys, start, .. } in &gifts {
+        giving.key(&keys.holder).key(&keys.state).arg(start);
+    }
+    let (link, connected) = (&*link, &connected);
+    let taken = async move {
+        if !takes.is_empty() {
+            let mut connection = connected.connection.clone();
+            let last = connection.send_packed_commands(&taking, taking.len() - 1, 1);
+            let found = link.call(connected, last).await.unwrap_or_default();
+            for (take, attempt) in takes.into_iter().zip(attempt::answers(found)) {
+                attempt.map(|attempt| take.answer.send(attempt).ok());
+            }
+        }
+    };
+    let given = async move {
+        if !gifts.is_empty() {
+            let mut connection = connected.connection.clone();
+            let given: Result<Vec<u8>> = link.call(connected, giving.call(&mut connection)).await;
+            for (gift, given) in gifts.into_iter().zip(given.unwrap_or_default()) {
+                gift.answer.send(given == 1).ok();
+            }
+        }
+    };
+    let released = join_all(releases.into_iter().map(|release| async move {
+        let mut connection = connected.connection.clone();
+        let released = link.call(connected, release.script.call(&mut connection)).await;
+        release.answer.send(released).ok();
+    }));
+    tokio::join!(taken, given, released);
+}
