@@ -379,8 +379,7 @@ impl Redis {
     /// Looks at a name; a second time if its token was not written down yet.
     async fn look_well(&self, name: &Name, seen: u64) -> Result<View> {
         let view = self.look_at(name, seen, true).await?;
-        let fresh = |held: &crate::engine::HeldClaim| held.claim.token == 0 && held.claim.owner != OwnerId(0);
-        if !view.claims.iter().any(fresh) {
+        if !lacks_a_token(&view) {
             return Ok(view);
         }
         tokio::time::sleep(notes::AFTER * 2).await;
@@ -460,6 +459,11 @@ impl Redis {
         }
         Ok(all)
     }
+}
+
+/// True if somebody holds a lock whose token is not written down yet. A stranger has none.
+fn lacks_a_token(view: &View) -> bool {
+    view.claims.iter().any(|held| held.claim.token == 0 && held.claim.owner != OwnerId(0))
 }
 
 fn release_script(name: &Name, keys: &NameKeys, owner: OwnerId, used: u64) -> Invocation {
@@ -576,6 +580,13 @@ impl Engine for Redis {
                 if !view.claims.is_empty() || view.waiting > 0 {
                     found.push((name, view));
                 }
+            }
+            if found.iter().any(|(_, view)| lacks_a_token(view)) {
+                tokio::time::sleep(notes::AFTER * 2).await;
+                for (name, view) in found.iter_mut().filter(|(_, view)| lacks_a_token(view)) {
+                    *view = self.look_at(name, u64::MAX, false).await?;
+                }
+                found.retain(|(_, view)| !view.claims.is_empty() || view.waiting > 0);
             }
             Ok(found)
         })
