@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -194,7 +195,7 @@ impl Redis {
 
     /// Takes a lock that nobody else wants.
     async fn take(&self, name: &Name, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Taken> {
-        let Some(Attempt { set, counter, others }) = self.attempt(keys, ask).await? else {
+        let Some(Attempt { set, counter, fresh, others }) = self.attempt(keys, ask).await? else {
             return Ok(Taken::No);
         };
         if !set || others {
@@ -206,8 +207,7 @@ impl Redis {
             }
             return Ok(if set { Taken::BeforeOthers } else { Taken::No });
         }
-        let token =
-            if counter >= STARTED { counter } else { Box::pin(self.mend(name, keys, ask.owner)).await? };
+        let token = if fresh { counter } else { Box::pin(self.mend(name, keys, ask.owner)).await? };
         if token == 0 {
             return Ok(Taken::No);
         }
@@ -238,7 +238,7 @@ impl Redis {
             self.fleet.call(&keys.holder, Request::Transaction(&transaction)).await?;
         drop(alone);
         let found = std::mem::replace(&mut answered.answer, Value::Nil);
-        let found = attempt::answers(vec![found]).pop().flatten();
+        let found = attempt::answers(vec![found], answered.since).pop().flatten();
         if found.is_some_and(|found| found.set && !found.others) {
             self.confirm(&mut answered).await?;
         }
@@ -266,6 +266,7 @@ impl Redis {
                 self.fleet.call(&keys.holder, Request::Script(&invocation)).await?;
             match reply::answer(&answered.answer)? {
                 Some(answer) => {
+                    keys.crowded.store(matches!(answer, Answer::Queued(_)), Ordering::Relaxed);
                     if matches!(answer, Answer::Granted(_)) {
                         self.confirm(&mut answered).await?;
                     }
@@ -322,7 +323,8 @@ impl Redis {
             && ask.tokens <= 1
             && ask.lock_delay.is_zero()
             && ask.round <= 1
-            && !ask.logged;
+            && !ask.logged
+            && !keys.crowded.load(Ordering::Relaxed);
         let taken = if simple { self.take(name, &keys, ask).await } else { Ok(Taken::No) };
         match taken {
             Ok(Taken::Yes(grant)) => Ok(Answer::Granted(grant)),

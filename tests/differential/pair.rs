@@ -59,6 +59,8 @@ struct Pair<'a> {
     seats: [Option<Seat>; SEATS],
     /// Which asking put an owner in the queue, or found it there.
     rounds: BTreeMap<OwnerId, u32>,
+    /// Who had to wait for what when it last asked. A client that had to does not try whether the name is free.
+    crowded: BTreeSet<(usize, usize)>,
     /// Until when anything was ever to last.
     latest: u64,
 }
@@ -79,7 +81,16 @@ impl<'a> Pair<'a> {
         let seed = sequence.seed;
         let book = |(number, family): (usize, &Family)| Book::new(number, *family);
         let books = sequence.names.iter().enumerate().map(book).collect();
-        Pair { bench, tally, seed, books, seats: [None; SEATS], rounds: BTreeMap::new(), latest: 0 }
+        Pair {
+            bench,
+            tally,
+            seed,
+            books,
+            seats: [None; SEATS],
+            rounds: BTreeMap::new(),
+            crowded: BTreeSet::new(),
+            latest: 0,
+        }
     }
 
     fn count(&mut self, what: &'static str) {
@@ -316,7 +327,8 @@ impl<'a> Pair<'a> {
         self.latest = self.latest.max(now + (terms.lease + terms.lock_delay) * MS + micros(PATIENCE));
         let without_ado = book.locks()
             && (ask.weight, ask.capacity, ask.tokens, ask.round) == (WHOLE, WHOLE, 1, 1)
-            && ask.lock_delay.is_zero();
+            && ask.lock_delay.is_zero()
+            && !self.crowded.contains(&(seat, name));
         let free = without_ado && !book.found().holder && !book.found().state;
         if free {
             self.forget_what_ended(name);
@@ -339,6 +351,7 @@ impl<'a> Pair<'a> {
             step
         });
         let book = &self.books[name];
+        let place = (seat, name);
         let server = self.bench.call(self.bench.engine(seat).acquire(&book.name, &ask)).await?;
         self.same_answer(&server, &rules, &known)?;
         if let Answer::Granted(grant) = rules {
@@ -350,6 +363,9 @@ impl<'a> Pair<'a> {
         }
         if let Answer::Queued(_) = rules {
             self.rounds.insert(ask.owner, ask.round);
+            self.crowded.insert(place);
+        } else {
+            self.crowded.remove(&place);
         }
         self.keep(name, known);
         self.hear(expected).await

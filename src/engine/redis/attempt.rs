@@ -22,6 +22,8 @@ pub(super) struct Attempt {
     pub(super) set: bool,
     /// The highest token of the name.
     pub(super) counter: u64,
+    /// The counter was raised since we know the server.
+    pub(super) fresh: bool,
     /// Others wait, or something else is known of the name that the rules must hear.
     pub(super) others: bool,
 }
@@ -68,14 +70,15 @@ fn command(words: &[&str]) -> Cmd {
     command
 }
 
-/// What the answers to transactions say of each lock; `None` where it is not known.
-pub(super) fn answers(executed: Vec<Value>) -> Vec<Option<Attempt>> {
+/// What the answers to transactions say of each lock; `None` where it is not known. `since` is that of the connection.
+pub(super) fn answers(executed: Vec<Value>, since: u64) -> Vec<Option<Attempt>> {
     let all = executed
         .into_iter()
         .filter_map(|answers| if let Value::Array(answers) = answers { Some(answers) } else { None });
     let read = |answers: &[Value]| match answers {
         [set @ (Value::Nil | Value::Okay), Value::Int(counter), Value::Int(others)] => {
-            Some(Attempt { set: *set == Value::Okay, counter: counter.unsigned_abs(), others: *others != 0 })
+            let counter = counter.unsigned_abs();
+            Some(Attempt { set: *set == Value::Okay, counter, fresh: counter >= since, others: *others != 0 })
         }
         _ => None,
     };

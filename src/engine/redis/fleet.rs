@@ -45,6 +45,8 @@ pub(super) struct Answered<T> {
     pub(super) answer: T,
     pub(super) connection: MultiplexedConnection,
     pub(super) replicas: u32,
+    /// See [`Connected`].
+    pub(super) since: u64,
 }
 
 impl Fleet {
@@ -87,7 +89,8 @@ impl Fleet {
             Fleet::Cluster(cluster) => Box::pin(cluster.call(key, request)).await?,
         };
         let read = from_redis_value(answer).map_err(|error| super::reply::strange(&error.to_string()))?;
-        Ok(Answered { answer: read, connection: connected.connection, replicas: connected.facts.replicas })
+        let Connected { connection, facts, since, .. } = connected;
+        Ok(Answered { answer: read, connection, replicas: facts.replicas, since })
     }
 
     /// Sends a command of which only the failure matters to the server that has a key.

@@ -1,6 +1,7 @@
 //! Where a name is kept: its keys, all in one slot of a cluster.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
@@ -18,8 +19,10 @@ pub(super) struct Keys {
 }
 
 /// The keys of one name, in the order of every script.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct NameKeys {
+    /// Whoever asked last had to wait: it is not worth trying whether the name is free.
+    pub(super) crowded: AtomicBool,
     pub(super) holder: String,
     pub(super) token: String,
     pub(super) state: String,
@@ -92,6 +95,7 @@ impl Keys {
             queue: side("queue"),
             log: side("log"),
             holder: if name.family() == Family::Lock { holder } else { side("holder") },
+            crowded: AtomicBool::new(false),
         })
     }
 

@@ -89,7 +89,10 @@ pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
     pub(super) facts: Arc<Facts>,
     /// The server's clock less ours, in microseconds; a little too late rather than too early.
-    pub(super) ahead: i128,
+    ahead: i128,
+    /// The server's time when it was connected to. A counter of tokens below this may be one of another life, from before a
+    /// fail-over or a restart that lost the last of what was written: it does not say which tokens were given.
+    pub(super) since: u64,
     /// Counts connections.
     pub(super) epoch: u64,
     /// Where the server is.
@@ -437,14 +440,15 @@ impl Shared {
         let asked_at = SystemClock.now().as_micros();
         let (seconds, micros): (i128, i128) =
             redis::cmd("TIME").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
-        let ahead = seconds * 1_000_000 + micros - i128::from(asked_at);
+        let now = seconds * 1_000_000 + micros;
+        let (ahead, since) = (now - i128::from(asked_at), u64::try_from(now).unwrap_or(0));
         let id = redis::cmd("CLIENT").arg("ID").query_async(&mut connection).await.ok();
         self.end_last(&mut connection, &facts).await;
         let channels: Vec<String> = self.subscribed().iter().cloned().collect();
         if !channels.is_empty() {
             connection.subscribe(channels).await.map_err(|error| failed(server, error))?;
         }
-        Ok(Connected { connection, facts: Arc::new(facts), ahead, epoch, addr, id })
+        Ok(Connected { connection, facts: Arc::new(facts), ahead, since, epoch, addr, id })
     }
 
     fn heard(&self, epoch: u64, push: &PushInfo) {

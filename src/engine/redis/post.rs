@@ -225,7 +225,7 @@ async fn send(link: Arc<Link>, mut batch: Batch) {
             let mut connection = connected.connection.clone();
             let last = connection.send_packed_commands(&taking, taking.len() - 1, 1);
             let found = link.call(connected, last).await.unwrap_or_default();
-            for (take, attempt) in takes.into_iter().zip(attempt::answers(found)) {
+            for (take, attempt) in takes.into_iter().zip(attempt::answers(found, connected.since)) {
                 attempt.map(|attempt| take.answer.send(attempt).ok());
             }
         }

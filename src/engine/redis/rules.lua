@@ -3,13 +3,9 @@
 --
 -- Every script ends with `settle`, which writes down what it found and did, and tells those whose turn it is.
 
-local HOLDER, TOKEN, STATE, ENDS, QUEUE, LOG = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 -- Locks show their holder to strangers, at a key of its own.
 local shown = ARGV[1] == 'lock'
 
-local MARK = 'leasehold/1 '
-local PATIENCE = 5000000
-local CONFIRM = 3000000
 -- A stranger's release is not told to us: whoever waits looks this often.
 local STRANGER = 50000
 -- A name that always goes from one of ours to the next is never free when a stranger asks. So where strangers were seen,
@@ -17,24 +13,12 @@ local STRANGER = 50000
 -- within these limits.
 local LEFT_FREE = 50000
 local SOONEST, LATEST = 400000, 30000000
--- While others wait, the holder's key outlives the lease by this much, so that they come before a newcomer.
-local GRACE = 10000000
-local HOUR, DAY = 3600000000, 86400000000
+local DAY = 86400000000
 -- A name whose capacity was changed is remembered for so long after its last use.
 local RESIZED = 30 * DAY
 local LOG_LENGTH = 32
-local WHOLE = 4294967295
 -- Counters below this have not been started at the server's time.
 local STARTED = 1099511627776
-
-local call = redis.call
-
-local function text(number)
-  return string.format('%.0f', number)
-end
-
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
 
 local state = {}
 do
@@ -215,13 +199,8 @@ end
 
 -- Gives a waiter its claim. `believed` is how long it may stay silent.
 local function grant(owner, waiter, confirmed)
-  local token = math.max(last_token() + 1, now)
-  set_last_token(token + waiter.tokens - 1)
-  local claim = {
-    weight = waiter.weight, token = token, tokens = waiter.tokens, lease = waiter.lease, delay = waiter.delay,
-    since = now, confirmed = confirmed, seat = waiter.seat, pid = waiter.pid, host = waiter.host,
-    label = waiter.label, value = waiter.value,
-  }
+  local claim = claim_for(waiter, math.max(last_token() + 1, now), confirmed)
+  set_last_token(claim.token + claim.tokens - 1)
   add_claim(owner, claim, now + (confirmed and waiter.lease or math.min(waiter.lease, CONFIRM)))
   return grant_of(claim)
 end
@@ -334,13 +313,6 @@ local function note_change()
   changed = true
 end
 
--- What stands at the holder's key for a claim.
-local function holder_text(owner, claim)
-  return MARK .. owner .. ' ' .. table.concat({
-    text(claim.tokens), text(claim.token), text(claim.lease), text(claim.delay), text(claim.since), claim.seat, claim.pid,
-    claim.host, claim.label }, ' ')
-end
-
 -- The keys of a name last for as long as anything in them can matter, and some time more.
 local function keep_until(latest)
   local wanted = math.max(latest + state.delay, state.closed, now + PATIENCE) + HOUR
@@ -405,7 +377,10 @@ local function settle()
       end
     end
     if state.holder then
-      call('HSET', STATE, 'format', '1', 'declared', text(state.declared), 'capacity', text(state.capacity),
+      local alone = state.used == WHOLE and state.capacity == WHOLE and state.declared == WHOLE
+      local simple = alone and shown and call('ZCARD', ENDS) == 1 and state.closed <= now and state.delay == 0
+        and state.seen == 0 and not state.upgrader and not state.changes
+      call('HSET', STATE, 'format', '1', 'simple', simple and '1' or '0', 'declared', text(state.declared), 'capacity', text(state.capacity),
         'used', text(state.used), 'closed', text(state.closed), 'upgrader', state.upgrader or '',
         'upgrade_until', text(state.upgrade_until), 'waiting', text(state.waiting),
         'arrivals', text(state.arrivals), 'changes', state.changes and text(state.changes) or '',
@@ -419,11 +394,11 @@ local function settle()
     end
   end
   for _, wake in ipairs(wakes) do
-    local message = 'w ' .. wake.owner
     if wake.grant then
-      message = 'g ' .. wake.owner .. ' ' .. text(wake.grant.token) .. ' ' .. text(wake.grant.tokens) .. ' ' .. wake.round
+      tell_of_grant(wake.owner, wake.seat, wake.grant, wake.round)
+    else
+      call('PUBLISH', 'leasehold:seat:' .. wake.seat, 'w ' .. wake.owner)
     end
-    call('PUBLISH', 'leasehold:seat:' .. wake.seat, message)
   end
   if changed then call('PUBLISH', 'leasehold:changed:' .. STATE, '') end
 end

@@ -101,12 +101,19 @@ macro_rules! by_the_rules {
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     give_back: Script::new(include_str!("give_back.lua")),
-    ask: by_the_rules!("ask_head.lua", "rules.lua", "ask.lua"),
-    release: by_the_rules!("release_head.lua", "full_memory.lua", "rules.lua", "release.lua"),
-    alter: by_the_rules!("rules.lua", "alter.lua"),
-    resize: by_the_rules!("rules.lua", "resize.lua"),
-    break_claims: by_the_rules!("full_memory.lua", "rules.lua", "break.lua"),
-    look: by_the_rules!("look_head.lua", "full_memory.lua", "rules.lua", "look.lua"),
+    ask: by_the_rules!("ask_head.lua", "words.lua", "join.lua", "rules.lua", "ask.lua"),
+    release: by_the_rules!(
+        "release_head.lua",
+        "words.lua",
+        "hand_over.lua",
+        "full_memory.lua",
+        "rules.lua",
+        "release.lua"
+    ),
+    alter: by_the_rules!("words.lua", "rules.lua", "alter.lua"),
+    resize: by_the_rules!("words.lua", "rules.lua", "resize.lua"),
+    break_claims: by_the_rules!("full_memory.lua", "words.lua", "rules.lua", "break.lua"),
+    look: by_the_rules!("look_head.lua", "full_memory.lua", "words.lua", "rules.lua", "look.lua"),
     renew: Script::new(include_str!("renew.lua")),
     mend: Script::new(include_str!("mend.lua")),
     note: Script::new(include_str!("note.lua")),

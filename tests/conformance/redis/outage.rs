@@ -14,6 +14,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
         [
             one_that_forgot_everything_tells_its_holders,
             one_that_kept_its_data_changes_nothing,
+            one_that_lost_the_last_of_its_data_gives_no_token_twice,
             one_that_is_gone_costs_the_lease_and_no_more,
             one_that_is_gone_is_named_and_used_again_when_it_is_back,
             one_that_was_paused_has_no_two_holders_and_no_ghosts,
@@ -66,6 +67,34 @@ async fn one_that_kept_its_data_changes_nothing(_: Ground) {
     took("a server with its data is back", back.elapsed());
     assert!(next.token() > token);
     next.release().await.expect("held");
+    leave(&server, [one, two]).await;
+}
+
+async fn one_that_lost_the_last_of_its_data_gives_no_token_twice(_: Ground) {
+    let server = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+    let log = server.dir().join("appendonlydir/appendonly.aof.1.incr.aof");
+    // What was written last is cut off: as if it had been on its way to the disk, or to the replica that took over.
+    let (mut kept, mut last) = (0, None);
+    for round in 0..10 {
+        let held = lock(&one, ms(9000)).await;
+        assert!(last.is_none_or(|last| held.token() > last));
+        last = Some(held.token());
+        held.release().await.expect("held");
+        if round == 2 {
+            kept = std::fs::metadata(&log).expect("a log").len();
+        }
+    }
+    server.kill();
+    std::fs::File::options().write(true).open(&log).and_then(|file| file.set_len(kept)).expect("a log");
+    server.restart();
+    for client in [&two, &one] {
+        until("it is back", async || client.look(Family::Lock, "x").await.is_ok()).await;
+        let held = lock(client, ms(9000)).await;
+        assert!(Some(held.token()) > last, "{} after {last:?}", held.token());
+        last = Some(held.token());
+        held.release().await.expect("held");
+    }
     leave(&server, [one, two]).await;
 }
 
