@@ -26,6 +26,7 @@ use self::link::{Heard, Link, Target};
 use self::place::{Copies, Place, Servers};
 use self::post::{Alone, Post};
 use self::scripts::{Invocation, SCRIPTS};
+use self::source::Source;
 use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Released, Seat, WHOLE};
 use crate::engine::{
     AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
@@ -79,6 +80,8 @@ pub(crate) struct Redis {
     post: Option<Post>,
     keys: Keys,
     copies: Copies,
+    /// A replica can take over.
+    fails_over: bool,
     /// Others than leasehold are said to use these names too.
     strangers: bool,
     seat: Seat,
@@ -150,6 +153,7 @@ impl Redis {
             }
         };
         let channels = BTreeSet::from([format!("leasehold:seat:{seat}")]);
+        let fails_over = !matches!(servers, Servers::One(Source::Fixed(_)));
         let fleet = match servers {
             Servers::One(source) => {
                 let target = Target { server: source.to_string(), source, eviction_allowed };
@@ -164,7 +168,7 @@ impl Redis {
             _ => None,
         };
         let notes = Arc::new(notes::Notes::new(runtime));
-        Ok(Redis { fleet, post, keys, copies, strangers, seat, ears, notes })
+        Ok(Redis { fleet, post, keys, copies, fails_over, strangers, seat, ears, notes })
     }
 
     /// Runs a script where a key is.
@@ -487,6 +491,10 @@ impl Engine for Redis {
         let mut guarantees = GUARANTEES;
         if self.fleet.evicts() {
             guarantees.exclusion = "until the server runs out of memory and throws it away";
+        } else if self.copies != Copies::None {
+            guarantees.exclusion = "over fail-overs to a replica that has heard of it";
+        } else if self.fails_over {
+            guarantees.exclusion = "until a fail-over: replicas hear of it later";
         }
         guarantees
     }

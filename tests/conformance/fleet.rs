@@ -20,6 +20,7 @@ macro_rules! fleet_cases {
 
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     fleet_cases![
+        what_is_promised_depends_on_the_servers,
         a_fail_over_is_followed,
         a_waiter_gets_in_after_a_fail_over,
         a_primary_that_was_cut_off_is_left,
@@ -46,6 +47,17 @@ async fn lock_again(client: &Client, name: &str) -> (leasehold::Guard, Duration)
             Err(error) => assert!(error.is_retryable() && Instant::now() < limit, "{error}"),
         }
     }
+}
+
+async fn what_is_promised_depends_on_the_servers() {
+    let (server, servers) = (Redis::start(), Sentinels::start());
+    let promised = async |url: &str| client(url).await.guarantees().exclusion;
+    let alone = promised(&server.url()).await;
+    let followed = promised(&servers.url()).await;
+    let confirmed = promised(&format!("{}?wait=majority", servers.url())).await;
+    assert_eq!(alone, "while the server keeps its data");
+    assert!(followed.contains("until a fail-over"), "{followed}");
+    assert!(confirmed.contains("a replica that has heard"), "{confirmed}");
 }
 
 async fn a_fail_over_is_followed() {

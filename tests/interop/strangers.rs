@@ -9,6 +9,7 @@
 //! | `try LEASE` | `held` or `busy` |
 //! | `release` | `released`, or `gone` if it knows that it had nothing to release |
 //! | `work TIME LEASE` | `worked SECTIONS LONGEST-WAIT`: it added one to the key `counter` so many times |
+//! | `cycle TIME LEASE` | `cycled CYCLES LONGEST-WAIT`: those in Python and Node, for `benches/peers` |
 //!
 //! All times are in milliseconds.
 

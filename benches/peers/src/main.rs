@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cd benches/peers && cargo run --release                 # all
-//! cargo run --release -- --free                           # or: --tasks, --processes, --keeper
+//! cargo run --release -- --free                           # or: --tasks, --processes, --handover, --keeper
 //! ```
 //!
 //! What is compared runs in turns on the same server. One task runs on the server's own core, where a round trip is short and
@@ -12,8 +12,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use kit::{Goal, Result, Runner};
-use leasehold::{Client, Options};
+use leasehold::Client;
+use others::Other;
 use servers::Redis;
+
+mod others;
 
 #[path = "../../kit.rs"]
 mod kit;
@@ -35,11 +38,13 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<()> {
-    if let [word, url, who, sections] = arguments
+    if let [word, url, who, sections, hold, think] = arguments
         && word == "--child"
     {
-        return child(url, who, sections.parse()?);
+        let pause = |text: &String| Result::Ok(Duration::from_millis(text.parse()?));
+        return child(url, who, sections.parse()?, pause(hold)?, pause(think)?);
     }
+    others::install()?;
     let wanted = |part: &str| arguments.is_empty() || arguments.iter().any(|argument| argument == part);
     // The server stays on the core that it is started on.
     pin(0)?;
@@ -55,6 +60,9 @@ fn run(arguments: &[String]) -> Result<()> {
     if wanted("--processes") {
         processes(&server)?;
     }
+    if wanted("--handover") {
+        handover(&server)?;
+    }
     if wanted("--keeper") {
         keeper(&server)?;
     }
@@ -67,7 +75,8 @@ fn pin(core: usize) -> Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &cores)?)
 }
 
-const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
+const RELEASE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 
 fn free(server: &Redis, tasks: usize) -> Result<()> {
     pin(if tasks == 1 { 0 } else { 1 })?;
@@ -88,7 +97,11 @@ fn free(server: &Redis, tasks: usize) -> Result<()> {
                         let mut set = redis::cmd("SET");
                         set.arg(&key).arg("01234567890123456789").arg("NX").arg("PX").arg(30_000);
                         set.query_async::<()>(&mut connection).await?;
-                        script.key(&key).arg("01234567890123456789").invoke_async::<()>(&mut connection).await?;
+                        script
+                            .key(&key)
+                            .arg("01234567890123456789")
+                            .invoke_async::<()>(&mut connection)
+                            .await?;
                         cycles += 1;
                     }
                     Result::<u64>::Ok(cycles)
@@ -109,7 +122,8 @@ fn free(server: &Redis, tasks: usize) -> Result<()> {
                 tokio::spawn(async move {
                     let (key, mut cycles) = (format!("rslock:{number}"), 0_u64);
                     while Instant::now() < end {
-                        let lock = manager.lock(key.as_bytes(), LEASE).await.map_err(|error| error.to_string())?;
+                        let lock =
+                            manager.lock(key.as_bytes(), LEASE).await.map_err(|error| error.to_string())?;
                         manager.unlock(&lock).await;
                         cycles += 1;
                     }
@@ -142,11 +156,20 @@ fn free(server: &Redis, tasks: usize) -> Result<()> {
         })
     };
     println!("\nfree names, {tasks} tasks");
-    let runners = vec![
+    let mut runners = vec![
         Runner::new("redis-rs alone (no token, no lease kept)", bare),
         Runner::new("rslock", rslock),
         Runner::new("leasehold", ours),
     ];
+    if tasks == 1 {
+        for word in others::ALL {
+            let mut other = Other::start(word, server.port(), word)?;
+            runners.push(Runner::new(word, move |slice: Duration| {
+                other.tell(slice)?;
+                Ok(other.cycled()?.cycles / slice.as_secs_f64())
+            }));
+        }
+    }
     let race = kit::race(ROUNDS, SLICE, runners)?;
     race.print();
     kit::verdict("leasehold / rslock", Goal::AtLeast(1.0), race.ratio(2, 1));
@@ -236,43 +259,152 @@ async fn counted(tasks: Vec<tokio::task::JoinHandle<Result<u64>>>) -> Result<(f6
 /// 16 processes on one name, beside a token that is popped from a list: no lease, no fence, no order kept over a death.
 fn processes(server: &Redis) -> Result<()> {
     const PROCESSES: usize = 16;
-    let url = server.url();
-    let sections = 2000_usize;
-    let mut rates = [Vec::new(), Vec::new()];
+    const SECTIONS: usize = 4000;
     println!("\none name, {PROCESSES} processes");
+    let mut rates = [Vec::new(), Vec::new()];
+    let (mut spreads, mut commands) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         for (at, who) in ["blpop", "leasehold"].into_iter().enumerate() {
-            server.command(&["FLUSHALL"]).ok();
-            server.command(&["RPUSH", "bound", "token"]).int();
-            server.command(&["CONFIG", "RESETSTAT"]).ok();
-            let each = (sections / PROCESSES).to_string();
-            let child: Vec<String> = ["--child", &url, who, &each].map(str::to_owned).to_vec();
-            let before = Instant::now();
-            let answers = kit::together(&vec![child; PROCESSES])?;
-            let lines: Vec<Vec<f64>> = answers.iter().map(|lines| kit::numbers(&lines[0])).collect::<Result<_>>()?;
-            let _ = before;
-            // From the first start to the last end, on the clock that all share.
-            let start = lines.iter().map(|line| line[0]).fold(f64::INFINITY, f64::min);
-            let end = lines.iter().map(|line| line[1]).fold(0.0, f64::max);
-            let longest = lines.iter().map(|line| line[2]).fold(0.0, f64::max);
-            let half: Vec<f64> = lines.iter().map(|line| line[3]).collect();
-            let rate = sections as f64 / (end - start);
-            let stats = server.command(&["INFO", "stats"]).text();
-            let commands = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
-            let commands: f64 = commands.unwrap_or("0").trim().parse()?;
-            rates[at].push(rate);
+            let ran = run_children(server, who, PROCESSES, SECTIONS, (0, 0))?;
+            rates[at].push(ran.rate());
+            if who == "leasehold" {
+                spreads.push(ran.spread());
+                commands.push(ran.commands / SECTIONS as f64);
+            }
             println!(
-                "  {who:<12} {:>9} cycles/s, longest wait {longest:>6.1} ms, {:.1} commands a cycle, done half of its work \
-                 {:.2} apart",
-                kit::thousands(rate),
-                commands / sections as f64,
-                kit::spread(&half),
+                "  {who:<18} {:>9} cycles/s, longest wait {:>6.1} ms, {:.1} commands a cycle, spread {:.2}",
+                kit::thousands(ran.rate()),
+                ran.longest * 1e3,
+                ran.commands / SECTIONS as f64,
+                ran.spread(),
             );
         }
     }
+    for word in others::ALL {
+        let slice = Duration::from_secs(2);
+        let started: Result<Vec<Other>> =
+            (0..PROCESSES).map(|_| Other::start(word, server.port(), "one")).collect();
+        let mut started = started?;
+        started.iter_mut().try_for_each(|other| other.tell(slice))?;
+        let done: Result<Vec<others::Cycled>> = started.iter_mut().map(Other::cycled).collect();
+        let (counts, waits): (Vec<f64>, Vec<f64>) =
+            done?.into_iter().map(|cycled| (cycled.cycles, cycled.longest)).unzip();
+        println!(
+            "  {word:<18} {:>9} cycles/s, longest wait {:>6.1} ms, {} to {} cycles of one process",
+            kit::thousands(counts.iter().sum::<f64>() / slice.as_secs_f64()),
+            waits.iter().copied().fold(0.0, f64::max),
+            counts.iter().copied().fold(f64::INFINITY, f64::min),
+            counts.iter().copied().fold(0.0, f64::max),
+        );
+    }
     let ratio = kit::median(rates[1].iter().zip(&rates[0]).map(|(ours, bound)| ours / bound).collect());
     kit::verdict("leasehold / BLPOP", Goal::AtLeast(0.7), ratio);
+    kit::verdict("spread", Goal::AtMost(1.3), kit::median(spreads));
+    kit::verdict("commands a cycle", Goal::AtMost(3.0), kit::median(commands));
     Ok(())
+}
+
+/// The time from a release to the next grant with one waiter, and the use that is made of a name with 16.
+fn handover(server: &Redis) -> Result<()> {
+    let measure = |who: &str| {
+        let two = run_children(server, who, 2, 400, (2, 0))?;
+        let crowd = run_children(server, who, 16, 800, (2, 20))?;
+        println!(
+            "  {who:<18} gap {:>6.0} µs with one waiter; 16 that hold 2 ms and think 20 ms use {:.0} % of the time",
+            two.gap() * 1e6,
+            crowd.held() * 100.0
+        );
+        Result::Ok((two.gap(), crowd.held()))
+    };
+    println!("\nfrom hand to hand");
+    let (mut gaps, mut held) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let (bound, _) = measure("blpop")?;
+        let (ours, used) = measure("leasehold")?;
+        gaps.push(ours / bound);
+        held.push(used * 100.0);
+    }
+    kit::verdict("gap / that of BLPOP", Goal::AtMost(2.0), kit::median(gaps));
+    kit::verdict("percent of the time used", Goal::AtLeast(85.0), kit::median(held));
+    Ok(())
+}
+
+/// What the sections of some processes came to, in seconds since boot.
+struct Ran {
+    /// Grant and release of each section, in order.
+    sections: Vec<(f64, f64)>,
+    /// When each process had done half of its work, after the start.
+    halves: Vec<f64>,
+    longest: f64,
+    commands: f64,
+}
+
+impl Ran {
+    fn span(&self) -> f64 {
+        let last = self.sections.iter().map(|section| section.1).fold(0.0, f64::max);
+        last - self.sections[0].0
+    }
+
+    fn rate(&self) -> f64 {
+        self.sections.len() as f64 / self.span()
+    }
+
+    /// Everybody has as much to do: how far apart they were in the middle of it.
+    fn spread(&self) -> f64 {
+        kit::spread(&self.halves)
+    }
+
+    fn held(&self) -> f64 {
+        self.sections.iter().map(|section| section.1 - section.0).sum::<f64>() / self.span()
+    }
+
+    fn gap(&self) -> f64 {
+        kit::median(self.sections.windows(2).map(|pair| pair[1].0 - pair[0].1).collect())
+    }
+}
+
+fn run_children(
+    server: &Redis,
+    who: &str,
+    processes: usize,
+    sections: usize,
+    (hold, think): (u64, u64),
+) -> Result<Ran> {
+    server.command(&["FLUSHALL"]).ok();
+    server.command(&["RPUSH", "bound", "token"]).int();
+    server.command(&["CONFIG", "RESETSTAT"]).ok();
+    let words = [
+        server.url(),
+        who.to_owned(),
+        (sections / processes).to_string(),
+        hold.to_string(),
+        think.to_string(),
+    ];
+    let child: Vec<String> = ["--child".to_owned()].into_iter().chain(words).collect();
+    let answers = kit::together(&vec![child; processes])?;
+    let numbers: Vec<Vec<f64>> =
+        answers.iter().map(|lines| kit::numbers(&lines[0])).collect::<Result<_>>()?;
+    // A script is one command, whatever it does inside; a transaction is all that it contains.
+    let stats = server.command(&["INFO", "commandstats"]).text();
+    let calls = |word: &str| {
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{word}:calls=")))?;
+        line.split(',').next()?.parse::<f64>().ok()
+    };
+    let calls = |word: &str| calls(word).unwrap_or(0.0);
+    let commands = calls("evalsha")
+        + calls("eval")
+        + calls("exec") * 5.0
+        + calls("blpop")
+        + if who == "blpop" { calls("rpush") } else { 0.0 };
+    let mut ran = Ran { sections: Vec::new(), halves: Vec::new(), longest: 0.0, commands };
+    for numbers in &numbers {
+        let sections: Vec<(f64, f64)> = numbers[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
+        ran.halves.push(sections[sections.len() / 2].1 - numbers[0]);
+        ran.longest = ran.longest.max(numbers[1]);
+        ran.sections.extend(sections);
+    }
+    ran.sections.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+    Ok(ran)
 }
 
 fn boot_seconds() -> f64 {
@@ -280,11 +412,17 @@ fn boot_seconds() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-fn child(url: &str, who: &str, sections: usize) -> Result<()> {
+/// Prints when it started, its longest wait, and the times of every grant and release.
+fn child(url: &str, who: &str, sections: usize, hold: Duration, think: Duration) -> Result<()> {
     let runtime = kit::one_thread()?;
     runtime.block_on(async {
+        let mut times = Vec::with_capacity(sections);
         let mut longest = Duration::ZERO;
-        let mut half = 0.0;
+        let rest = async |pause: Duration| {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+        };
         let start;
         if who == "blpop" {
             let client = redis::Client::open(url)?;
@@ -292,32 +430,35 @@ fn child(url: &str, who: &str, sections: usize) -> Result<()> {
             let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
             kit::ready()?;
             start = boot_seconds();
-            for section in 0..sections {
+            for _ in 0..sections {
                 let before = Instant::now();
                 let mut pop = redis::cmd("BLPOP");
                 pop.arg("bound").arg(0).query_async::<()>(&mut connection).await?;
                 longest = longest.max(before.elapsed());
+                let granted = boot_seconds();
+                rest(hold).await;
+                times.push((granted, boot_seconds()));
                 redis::cmd("RPUSH").arg("bound").arg("token").query_async::<()>(&mut connection).await?;
-                if section == sections / 2 {
-                    half = boot_seconds() - start;
-                }
+                rest(think).await;
             }
         } else {
-            let client: Client = leasehold::connect_with(url, Options::new()).await?;
+            let client: Client = leasehold::connect(url).await?;
             let mutex = client.mutex("one")?;
             kit::ready()?;
             start = boot_seconds();
-            for section in 0..sections {
+            for _ in 0..sections {
                 let before = Instant::now();
                 let guard = mutex.lock().await?;
                 longest = longest.max(before.elapsed());
+                let granted = boot_seconds();
+                rest(hold).await;
+                times.push((granted, boot_seconds()));
                 guard.release().await?;
-                if section == sections / 2 {
-                    half = boot_seconds() - start;
-                }
+                rest(think).await;
             }
         }
-        println!("{start} {} {} {half}", boot_seconds(), longest.as_secs_f64() * 1e3);
+        let times: Vec<String> = times.iter().map(|(grant, release)| format!("{grant} {release}")).collect();
+        println!("{start} {} {}", longest.as_secs_f64(), times.join(" "));
         Ok(())
     })
 }
@@ -346,7 +487,11 @@ fn keeper(server: &Redis) -> Result<()> {
         let held = guards.iter().filter(|guard| guard.standing() == leasehold::Standing::Held).count();
         println!("\n{LEASES} leases of {LEASE:?} on one client: {held} held");
         kit::verdict("calls in a period", Goal::AtMost(40.0), calls);
-        kit::verdict("percent of a core", Goal::AtMost(2.0), used.as_secs_f64() / (LEASE / 3).as_secs_f64() * 100.0);
+        kit::verdict(
+            "percent of a core",
+            Goal::AtMost(2.0),
+            used.as_secs_f64() / (LEASE / 3).as_secs_f64() * 100.0,
+        );
         Ok(())
     })
 }

@@ -58,6 +58,20 @@ async function work(time, lease) {
   return `worked ${sections} ${longest.toFixed(0)}`;
 }
 
+async function cycle(time, lease) {
+  const end = performance.now() + time;
+  let cycles = 0;
+  let longest = 0;
+  while (performance.now() < end) {
+    const asked = performance.now();
+    await acquire(patient, lease);
+    longest = Math.max(longest, performance.now() - asked);
+    await release();
+    cycles += 1;
+  }
+  return `cycled ${cycles} ${longest.toFixed(0)}`;
+}
+
 async function answer(line) {
   const [word, ...numbers] = line.split(" ");
   const [first, second] = numbers.map(Number);
@@ -71,6 +85,8 @@ async function answer(line) {
       return (await release()) ? "released" : "gone";
     case "work":
       return work(first, second);
+    case "cycle":
+      return cycle(first, second);
   }
 }
 

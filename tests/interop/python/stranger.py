@@ -19,6 +19,8 @@ def serve(redis, locks):
             answer = "released" if locks.release() else "gone"
         elif word == "work":
             answer = work(redis, locks, *numbers)
+        elif word == "cycle":
+            answer = cycle(locks, *numbers)
         print(answer, flush=True)
 
 
@@ -36,3 +38,16 @@ def work(redis, locks, time_ms, lease_ms):
         assert locks.release(), "lost the lock while it was held"
         sections += 1
     return f"worked {sections} {longest * 1000:.0f}"
+
+
+def cycle(locks, time_ms, lease_ms):
+    """Takes and releases, and nothing else."""
+    end = time.monotonic() + time_ms / 1000
+    cycles, longest = 0, 0.0
+    while time.monotonic() < end:
+        asked = time.monotonic()
+        locks.take(lease_ms)
+        longest = max(longest, time.monotonic() - asked)
+        locks.release()
+        cycles += 1
+    return f"cycled {cycles} {longest * 1000:.0f}"
