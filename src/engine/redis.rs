@@ -199,6 +199,9 @@ impl Redis {
 
     /// Takes a lock that nobody else wants.
     async fn take(&self, name: &Name, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Taken> {
+        if !keys.has_counter() {
+            return Box::pin(self.take_first(keys, ask)).await;
+        }
         let Some(Attempt { set, counter, fresh, others }) = self.attempt(keys, ask).await? else {
             return Ok(Taken::No);
         };
@@ -215,7 +218,25 @@ impl Redis {
         if token == 0 {
             return Ok(Taken::No);
         }
+        if !fresh {
+            keys.counted();
+        }
         self.notes.add(self.fleet.writer(&keys.holder).await, keys, ask.owner, token);
+        Ok(Taken::Yes(Grant { token, tokens: 1 }))
+    }
+
+    /// Takes a lock that nobody else wants, whose counter may have to be started.
+    async fn take_first(&self, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Taken> {
+        let now = self.fleet.server_now(&keys.holder).await?;
+        let script = attempt::holder_text(ask, self.seat, now).script(keys);
+        let mut answered: Answered<u64> = self.fleet.call(&keys.holder, Request::Script(&script)).await?;
+        let token = answered.answer;
+        if token == 0 {
+            return Ok(Taken::No);
+        }
+        self.confirm(&mut answered).await?;
+        keys.counted();
+        self.notes.written(ask.owner, token);
         Ok(Taken::Yes(Grant { token, tokens: 1 }))
     }
 

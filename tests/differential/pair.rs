@@ -61,6 +61,8 @@ struct Pair<'a> {
     rounds: BTreeMap<OwnerId, u32>,
     /// Who had to wait for what when it last asked. A client that had to does not try whether the name is free.
     crowded: BTreeSet<(usize, usize)>,
+    /// Who has started the counter of what. Until then a client takes a lock by a script that does.
+    counted: BTreeSet<(usize, usize)>,
     /// Until when anything was ever to last.
     latest: u64,
 }
@@ -89,6 +91,7 @@ impl<'a> Pair<'a> {
             seats: [None; SEATS],
             rounds: BTreeMap::new(),
             crowded: BTreeSet::new(),
+            counted: BTreeSet::new(),
             latest: 0,
         }
     }
@@ -267,7 +270,8 @@ impl<'a> Pair<'a> {
         self.latest = ends.fold(self.latest, u64::max);
         let book = &mut self.books[name];
         let last = known.state.last_token();
-        if last != book.counter && book.counted_since == 0 {
+        // Tokens that were not used are given back only where the counter is remembered.
+        if last > book.counter && book.counted_since == 0 {
             book.counted_since = now;
         }
         book.counter = last;
@@ -334,11 +338,12 @@ impl<'a> Pair<'a> {
             self.forget_what_ended(name);
         }
         let counter = self.books[name].found().counter;
+        let counted = self.counted.contains(&(seat, name));
         let seat_number = seat as Seat;
         let (rules, expected, known) = self.by_the_rules(name, |state, queue, world| {
             // It takes the next number even if that is behind the server's time, as it was when that number was now.
-            let then = counter.filter(|_| free).map_or(now, |counter| now.min(counter + 1));
-            if let Some(counter) = counter.filter(|_| without_ado && !free) {
+            let then = counter.filter(|_| free && counted).map_or(now, |counter| now.min(counter + 1));
+            if let Some(counter) = counter.filter(|_| without_ado && counted && !free) {
                 state.skip_tokens(counter + 1);
             }
             let until_renewed = Duration::from_secs(u64::from(u32::MAX));
@@ -358,6 +363,7 @@ impl<'a> Pair<'a> {
             if free {
                 self.count("taken without ado");
                 self.books[name].guessed.insert(grant.token);
+                self.counted.insert(place);
             }
             self.books[name].people[number].grant = grant;
         }

@@ -4,17 +4,14 @@
 //! by. The event loop and its timers run on. A key that was set to end in 1000 ms is there at +1000 ms with 0 ms left,
 //! and gone at +1001 ms: Redis ends a key when its moment is past, not when it is reached.
 
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs::File;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
+use super::preload::compile;
 use super::{Redis, not_installed};
 
 /// A wall clock in a file, as `clock.c` reads it.
@@ -33,22 +30,7 @@ impl Clock {
     /// The library that freezes the clock of the program that loads it; compiled once in a process.
     pub(crate) fn build() -> &'static Path {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
-        BUILT.get_or_init(|| {
-            // Not a temporary directory, which nobody would remove at the end of the process.
-            let place = Path::new(option_env!("CARGO_TARGET_TMPDIR").unwrap_or("/tmp"));
-            let dir = TempDir::new_in(place).expect("a directory");
-            let fresh = dir.path().join("clock.so");
-            let mut command = Command::new("cc");
-            command.args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-x", "c", "-", "-o"]).arg(&fresh);
-            let mut cc = command.stdin(Stdio::piped()).spawn().expect("cc starts");
-            let source = include_bytes!("clock.c");
-            cc.stdin.take().expect("piped").write_all(source).expect("cc reads");
-            assert!(cc.wait().expect("cc ends").success(), "clock.c does not compile");
-            // Another process may do the same, or have a server that uses the one before.
-            let library = place.join("clock.so");
-            fs::rename(&fresh, &library).expect("a file");
-            library
-        })
+        BUILT.get_or_init(|| compile("clock", include_str!("clock.c")))
     }
 
     fn create(path: PathBuf, micros: u64) -> Clock {

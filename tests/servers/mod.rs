@@ -9,6 +9,8 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
 mod clock;
+mod disk;
+mod preload;
 mod proxy;
 mod redis;
 mod tls;
@@ -24,6 +26,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpSocket;
 
 pub(crate) use self::clock::{Clock, FrozenRedis};
+pub(crate) use self::disk::DiskRedis;
 pub(crate) use self::proxy::Proxy;
 pub(crate) use self::redis::{Connection, Redis, Reply};
 pub(crate) use self::tls::{Certificates, TlsRedis};

@@ -1,12 +1,14 @@
 //! The attempt to take free locks without ado: one transaction that knows nothing of queues.
 //!
 //! It writes the holder if there is none, counts a token, and looks whether there is more to the name. Its token stands at
-//! the holder's key only later, if the lock is held that long: see [`notes`](super::notes).
+//! the holder's key only later, if the lock is held that long: see [`notes`](super::notes). The first time that a name is
+//! used a script does the same: it starts the counter, too.
 
 use redis::{Cmd, Pipeline, Value};
 
 use super::keys::NameKeys;
 use super::reply::{host_text, owner_text};
+use super::scripts::{Invocation, SCRIPTS};
 use crate::claim::{Ask, Holder, OwnerId, Seat};
 
 /// What is to stand at the holder's key, and for how many milliseconds.
@@ -14,6 +16,20 @@ pub(super) struct HolderText {
     text: String,
     lease: u64,
 }
+
+impl HolderText {
+    /// The script that takes the lock, with a counter of which nothing is known.
+    pub(super) fn script(&self, keys: &NameKeys) -> Invocation {
+        let (before, token_and_after) = self.text.split_at(START);
+        let mut script = SCRIPTS.take.prepare();
+        script.key(&keys.holder).key(&keys.token).key(&keys.state);
+        script.arg(before).arg(&token_and_after[1..]).arg(self.lease);
+        script
+    }
+}
+
+/// The length of what stands before the token: see [`holder_start`].
+const START: usize = 47;
 
 /// What came of it.
 #[derive(Clone, Copy, Debug)]

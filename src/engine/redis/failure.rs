@@ -57,7 +57,11 @@ pub(super) fn failed(server: &str, error: RedisError) -> Error {
             format!("`{server}` has no memory left (maxmemory); make room, or give it more"),
             error,
         ),
-        "MISCONF" | "NOREPLICAS" => unavailable(format!("`{server}` refuses writes: {code} {detail}"), error),
+        "MISCONF" | "NOREPLICAS" => {
+            // Where in a script it was said is of no use to anybody.
+            let detail = detail.split(" script:").next().unwrap_or_default();
+            unavailable(format!("`{server}` refuses writes: {code} {detail}"), error)
+        }
         _ => unavailable(plain(server, &error), error),
     }
 }

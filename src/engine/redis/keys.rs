@@ -1,9 +1,11 @@
 //! Where a name is kept: its keys, all in one slot of a cluster.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use crate::client::clock::{Clock as _, Moment, SystemClock};
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 
@@ -23,6 +25,8 @@ pub(super) struct Keys {
 pub(super) struct NameKeys {
     /// Whoever asked last had to wait: it is not worth trying whether the name is free.
     pub(super) crowded: AtomicBool,
+    /// When we last gave the counter of tokens a day to live, in microseconds on our clock; 0 is never.
+    counted_at: AtomicU64,
     pub(super) holder: String,
     pub(super) token: String,
     pub(super) state: String,
@@ -32,6 +36,19 @@ pub(super) struct NameKeys {
 }
 
 impl NameKeys {
+    /// Notes that the counter of tokens has a day to live.
+    pub(super) fn counted(&self) {
+        self.counted_at.store(SystemClock.now().as_micros().max(1), Ordering::Relaxed);
+    }
+
+    /// True if the counter is there, as far as we know. A counter that is made by counting would have no end, until it is given
+    /// one.
+    pub(super) fn has_counter(&self) -> bool {
+        const SURE: Duration = Duration::from_secs(23 * 60 * 60);
+        let counted_at = Moment::from_micros(self.counted_at.load(Ordering::Relaxed));
+        counted_at.as_micros() > 0 && SystemClock.now().since(counted_at) < SURE
+    }
+
     pub(super) fn all(&self) -> [&str; 6] {
         [&self.holder, &self.token, &self.state, &self.ends, &self.queue, &self.log]
     }
@@ -96,6 +113,7 @@ impl Keys {
             log: side("log"),
             holder: if name.family() == Family::Lock { holder } else { side("holder") },
             crowded: AtomicBool::new(false),
+            counted_at: AtomicU64::new(0),
         })
     }
 

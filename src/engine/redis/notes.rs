@@ -65,6 +65,11 @@ impl Notes {
         self.lock().tokens.remove(&owner).is_some()
     }
 
+    /// A token that stands at the holder's key already.
+    pub(super) fn written(&self, owner: OwnerId, token: u64) {
+        self.lock().tokens.insert(owner, Note { token, place: None });
+    }
+
     pub(super) fn add(
         self: &Arc<Notes>,
         writer: Option<Writer>,

@@ -79,6 +79,7 @@ impl Invocation {
 
 /// Every script that this engine runs.
 pub(super) struct Scripts {
+    pub(super) take: Script,
     pub(super) give_back: Script,
     pub(super) ask: Script,
     pub(super) release: Script,
@@ -100,6 +101,7 @@ macro_rules! by_the_rules {
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+    take: Script::new(include_str!("take.lua")),
     give_back: Script::new(include_str!("give_back.lua")),
     ask: by_the_rules!("ask_head.lua", "words.lua", "join.lua", "rules.lua", "ask.lua"),
     release: by_the_rules!(

@@ -1,6 +1,6 @@
 //! A server that dies, comes back, or stops for a while.
 
-use leasehold::{Error, Loss, Standing};
+use leasehold::{Clock as _, Error, Loss, Standing};
 use tokio::time::Instant;
 
 use super::*;
@@ -19,6 +19,8 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             one_that_is_gone_is_named_and_used_again_when_it_is_back,
             one_that_was_paused_has_no_two_holders_and_no_ghosts,
             one_that_was_paused_for_a_moment_changes_nothing,
+            one_with_a_slow_disk_is_slow_and_no_more,
+            one_with_a_bad_disk_says_so_and_is_used_again_when_it_is_mended,
             one_that_loads_its_data_is_waited_for,
             one_that_pauses_its_clients_is_waited_for,
             one_that_is_busy_with_a_slow_script_is_waited_for,
@@ -203,6 +205,60 @@ async fn one_that_was_paused_for_a_moment_changes_nothing(mut ground: Ground) {
     held.release().await.expect("held");
     granted(waiting).await.release().await.expect("held");
     leave(server, [one, two]).await;
+}
+
+async fn one_with_a_slow_disk_is_slow_and_no_more(_: Ground) {
+    let server = Redis::start_on_disk(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+    server.slow(ms(150));
+    let before = Instant::now();
+    let held = lock(&one, ms(6000)).await;
+    let took = before.elapsed();
+    assert!(took >= ms(140), "the disk was not waited for: {took:?}");
+    // The lease counts from before the request, not from the answer.
+    let left = held.deadline().since(leasehold::SystemClock.now());
+    assert!(left + took <= ms(6000), "{left:?} left after {took:?}");
+    let waiting = wait(&two, ms(6000)).await;
+    held.release().await.expect("held");
+    granted(waiting).await.release().await.expect("held");
+    // What is answered after the lease is no lock.
+    let late = soon("an answer", one.mutex("x").expect("a name").lease(ms(120)).try_lock()).await;
+    assert!(late.expect("an answer").is_none(), "believed after its lease");
+    server.mend();
+    until("the late one is given back", async || try_lock(&two).await.expect("an answer").is_some()).await;
+    leave(&server, [one, two]).await;
+}
+
+async fn one_with_a_bad_disk_says_so_and_is_used_again_when_it_is_mended(_: Ground) {
+    let server = Redis::start_on_disk(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let client = impatient(&server.url()).await;
+    let held = lock(&client, ms(1500)).await;
+    server.fail();
+    let (mut said, mut round) = (String::new(), 0);
+    until("it is told", async || {
+        // Another name each time: what can not be given back now keeps its own busy.
+        round += 1;
+        said = try_lock_name(&client, &round.to_string())
+            .await
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default();
+        said.contains("MISCONF")
+    })
+    .await;
+    assert!(said.contains("refuses writes"), "{said}");
+    assert_eq!(soon("the loss", held.lost()).await, Loss::Deadline);
+    server.mend();
+    until("it is mended", async || try_lock_name(&client, "mended").await.is_ok()).await;
+    let next = free_within(&client, ms(3000)).await;
+    assert!(next.token() > held.token());
+    next.release().await.expect("held");
+    drop(held);
+    leave(&server, [client]).await;
+}
+
+async fn try_lock_name(client: &Client, name: &str) -> Result<(), Error> {
+    soon("an answer", client.mutex(name).expect("a name").try_lock()).await.map(drop)
 }
 
 async fn one_that_loads_its_data_is_waited_for(_: Ground) {
