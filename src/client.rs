@@ -262,8 +262,15 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the name is too long.
+    /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no elections.
     pub fn election(&self, name: &str) -> Result<Election> {
+        let guarantees = self.inner.engine.guarantees();
+        if !guarantees.elects {
+            return Err(Error::Unsupported {
+                engine: guarantees.engine,
+                what: "has no elections; use another engine, or a mutex if nobody needs to see who leads".into(),
+            });
+        }
         let mut want = self.want(Family::Election, name, WHOLE, WHOLE)?;
         want.logged = true;
         Ok(Election::new(self, want))
@@ -273,8 +280,15 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a count of 0, or if the name is too long.
+    /// [`Error::Invalid`] for a count of 0, or if the name is too long; [`Error::Unsupported`] if the engine has no cells.
     pub fn latch(&self, name: &str, count: u32) -> Result<Latch> {
+        let guarantees = self.inner.engine.guarantees();
+        if !guarantees.cells {
+            return Err(Error::Unsupported {
+                engine: guarantees.engine,
+                what: "has no cells, which latches are made of; use another engine for latches".into(),
+            });
+        }
         if count == 0 {
             return Err(Error::invalid(format!("a latch with a count of 0 (`{name}`) would always be open")));
         }

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 /// | `redis://HOST:PORT/DB` | claims in a Redis server |
 /// | `redis+sentinel://HOST,HOST/NAME/DB` | the same, wherever the sentinels say that its primary is |
 /// | `redis+cluster://HOST:PORT,HOST:PORT` | claims in a Redis Cluster |
+/// | `redlock://HOST:PORT,HOST:PORT,HOST:PORT` | claims at a majority of independent Redis servers |
 ///
 /// # Errors
 ///
@@ -62,8 +63,9 @@ pub async fn open(url: &str, options: &Options) -> Result<Box<dyn Engine>> {
         "file" => open_file(rest).await,
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
         | "rediss+cluster" => open_redis(url).await,
+        "redlock" | "redlocks" => open_redlock(url).await,
         other => Err(Error::invalid(format!(
-            "there is no engine `{other}:` in this version; there are `memory:`, `file:` and `redis:`"
+            "there is no engine `{other}:` in this version; there are `memory:`, `file:`, `redis:` and `redlock:`"
         ))),
     }
 }
@@ -89,6 +91,19 @@ async fn open_file(_: &str) -> Result<Box<dyn Engine>> {
 #[cfg(feature = "redis")]
 async fn open_redis(url: &str) -> Result<Box<dyn Engine>> {
     Ok(Box::new(crate::engine::redis::Redis::open(url).await?))
+}
+
+#[cfg(feature = "redis")]
+async fn open_redlock(url: &str) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(crate::engine::redis::redlock::Redlock::open(url).await?))
+}
+
+#[cfg(not(feature = "redis"))]
+async fn open_redlock(_: &str) -> Result<Box<dyn Engine>> {
+    Err(Error::Unsupported {
+        engine: "redlock",
+        what: "not in this build; enable the cargo feature `redis` of the crate `leasehold`".into(),
+    })
 }
 
 #[cfg(not(feature = "redis"))]

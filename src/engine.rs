@@ -222,6 +222,12 @@ pub struct Guarantees {
     pub counts: bool,
     /// A reader can become the writer.
     pub upgrades: bool,
+    /// Elections, whose every change can be observed.
+    pub elects: bool,
+    /// Cells: latches.
+    pub cells: bool,
+    /// A name can stay closed for a while after an expiry: lock delays.
+    pub delays: bool,
 }
 
 /// Who can share a name.
@@ -366,6 +372,8 @@ mod tests {
             ("file:DIR", file::GUARANTEES),
             #[cfg(feature = "redis")]
             ("redis://", redis::GUARANTEES),
+            #[cfg(feature = "redis")]
+            ("redlock://", redis::redlock::GUARANTEES),
         ];
         for (url, guarantees) in engines {
             let row = row(url, &guarantees);

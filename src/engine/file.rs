@@ -47,6 +47,9 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
     fair: true,
     counts: true,
     upgrades: true,
+    elects: true,
+    cells: true,
+    delays: true,
 };
 
 /// One client's place at a store.

@@ -32,6 +32,9 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
     fair: true,
     counts: true,
     upgrades: true,
+    elects: true,
+    cells: true,
+    delays: true,
 };
 
 /// One client's place at a table of claims.

@@ -44,6 +44,9 @@ mod link;
 mod notes;
 mod place;
 mod post;
+// An engine of its own, made of the parts of this one.
+#[path = "redlock.rs"]
+pub(crate) mod redlock;
 mod reply;
 mod scripts;
 mod source;
@@ -61,6 +64,9 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
     fair: true,
     counts: true,
     upgrades: true,
+    elects: true,
+    cells: true,
+    delays: true,
 };
 
 /// Counters below this have not been started at the server's time.

@@ -121,18 +121,32 @@ impl Link {
         subscribed: BTreeSet<String>,
         hear: impl Fn(Heard) + Send + Sync + 'static,
     ) -> Result<Link> {
-        let unknown = Error::Unavailable { engine: ENGINE, what: "not connected yet".into(), source: None };
-        let shared = Arc::new(Shared {
-            target,
-            status: watch::Sender::new(Status::Down(Arc::new(unknown))),
-            last: Mutex::default(),
-            subscribed: Mutex::new(subscribed),
-            hear: Box::new(hear),
-            broken: Arc::default(),
-            pid: std::process::id(),
-        });
+        let shared = Shared::new(target, subscribed, hear);
         let connected = shared.connect(1).await?;
         shared.up(connected);
+        let task = tokio::spawn(Arc::clone(&shared).keep()).abort_handle();
+        Ok(Link { shared, task })
+    }
+
+    /// Connects if that is possible within a time, and goes on trying if not; an error if trying again can not help.
+    pub(super) async fn open_anyway(
+        target: Target,
+        subscribed: BTreeSet<String>,
+        limit: Duration,
+        hear: impl Fn(Heard) + Send + Sync + 'static,
+    ) -> Result<Link> {
+        let shared = Shared::new(target, subscribed, hear);
+        let connected = tokio::time::timeout(limit, shared.connect(1)).await.unwrap_or_else(|_| {
+            let what = format!("can not reach `{}`: no answer in {limit:?}", shared.target.server);
+            Err(Error::Unavailable { engine: ENGINE, what, source: None })
+        });
+        match connected {
+            Ok(connected) => shared.up(connected),
+            Err(error) if error.is_retryable() => {
+                shared.status.send_replace(Status::Down(Arc::new(error)));
+            }
+            Err(error) => return Err(error),
+        }
         let task = tokio::spawn(Arc::clone(&shared).keep()).abort_handle();
         Ok(Link { shared, task })
     }
@@ -300,6 +314,23 @@ fn again(error: &Error) -> Error {
 }
 
 impl Shared {
+    fn new(
+        target: Target,
+        subscribed: BTreeSet<String>,
+        hear: impl Fn(Heard) + Send + Sync + 'static,
+    ) -> Arc<Shared> {
+        let unknown = Error::Unavailable { engine: ENGINE, what: "not connected yet".into(), source: None };
+        Arc::new(Shared {
+            target,
+            status: watch::Sender::new(Status::Down(Arc::new(unknown))),
+            last: Mutex::default(),
+            subscribed: Mutex::new(subscribed),
+            hear: Box::new(hear),
+            broken: Arc::default(),
+            pid: std::process::id(),
+        })
+    }
+
     fn subscribed(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
     }

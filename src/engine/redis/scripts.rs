@@ -14,7 +14,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    fn new(text: &'static str) -> Script {
+    pub(super) fn new(text: &'static str) -> Script {
         Script { text, hash: redis::Script::new(text).get_hash().to_owned() }
     }
 

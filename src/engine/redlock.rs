@@ -1,0 +1,705 @@
+//! Claims kept by a majority of independent Redis servers.
+//!
+//! A name is held by whoever holds it at more than half of the servers, so any minority of them can die, hang, be cut off or lose its
+//! data. The token is the largest counter of a majority, written back to a majority before the name counts as held: tokens are unique
+//! and rise whatever the clocks do. A server that has forgotten its data does not vote until nobody can rely on what it forgot. The
+//! decisions are in `redlock/rules.rs`, the rules of one server in `redlock/spec.rs` and in the scripts, the keys in docs/redlock.md.
+//!
+//! Exclusion depends on time: clocks that run at different speeds by more than a hundredth, or that are set forward on a majority, can
+//! let a second holder in before the first one's lease is over. There is no queue: whoever asks at the right moment comes first.
+//! Semaphores, elections and cells need one order of all changes, which independent servers do not have; they are refused.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use self::ears::Ears;
+use self::member::{FLOOR, MEMBER, Registrar, TOP};
+use self::node::{Node, Nodes, insist, relabel, unlabelled};
+use self::place::Place;
+use self::rules::{Kept, Left, Verdict, majority};
+use self::scripts::SCRIPTS;
+use super::keys::Keys;
+use super::link::{Connected, Link};
+use super::reply::{host_text, owner_text};
+use super::scripts::Invocation;
+use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Refused, Released, Seat, WHOLE};
+use crate::engine::{
+    AfterDeath, Cell, CellValue, Engine, Guarantees, Hints, Reach, Renewal, Renewed, Reply, Swapped, View, Watching,
+};
+use crate::error::{Error, Result};
+use crate::name::{Family, Name};
+
+#[path = "redlock/attempt.rs"]
+mod attempt;
+#[path = "redlock/ears.rs"]
+mod ears;
+#[path = "redlock/member.rs"]
+mod member;
+#[path = "redlock/node.rs"]
+mod node;
+#[path = "redlock/place.rs"]
+mod place;
+#[path = "redlock/reply.rs"]
+mod reply;
+#[path = "redlock/rules.rs"]
+mod rules;
+#[path = "redlock/scripts.rs"]
+mod scripts;
+
+pub(super) const ENGINE: &str = "redlock";
+
+/// What a quorum of servers promises.
+pub(crate) const GUARANTEES: Guarantees = Guarantees {
+    engine: ENGINE,
+    reach: Reach::Network,
+    exclusion: "while clocks run alike and no majority forgets at once",
+    tokens: "whatever the clocks do, over the loss of any minority's data",
+    wakes: "pub/sub of a majority; no order",
+    after_death: AfterDeath::AfterLease,
+    fair: false,
+    counts: false,
+    upgrades: false,
+    elects: false,
+    cells: false,
+    delays: false,
+};
+
+/// How long a server has to be connected to before the others go on without it.
+const FIRST_LIMIT: Duration = Duration::from_secs(1);
+/// How long a majority has.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How long a server has to answer what is not about a lease.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// One client's connections to the servers.
+#[derive(Debug)]
+pub(crate) struct Redlock {
+    nodes: Nodes,
+    keys: Keys,
+    max_lease: Duration,
+    seat: Seat,
+    ears: Arc<Ears>,
+    runtime: Handle,
+    stamp: AtomicU64,
+    table: Mutex<HashMap<OwnerId, Entry>>,
+    pid: u32,
+    _registrar: Registrar,
+}
+
+/// What this client knows of one of its owners.
+#[derive(Debug)]
+struct Entry {
+    /// The servers that may have heard of it, a bit for each.
+    touched: u32,
+    /// The servers that have given its claim back.
+    removed: u32,
+    lease: Duration,
+    held: Option<Held>,
+    since: Instant,
+}
+
+impl Entry {
+    fn new(lease: Duration) -> Entry {
+        Entry { touched: 0, removed: 0, lease, held: None, since: Instant::now() }
+    }
+}
+
+/// A claim that is held.
+#[derive(Clone, Debug)]
+struct Held {
+    grant: Grant,
+    shared: bool,
+    stamp: u64,
+    /// Seat, process, host and label.
+    said: [String; 4],
+}
+
+/// The keys of one name for one owner, in the order of every script.
+#[derive(Debug)]
+struct NameKeys {
+    holder: String,
+    token: String,
+    state: String,
+    ends: String,
+    queue: String,
+    gone: String,
+}
+
+impl NameKeys {
+    fn give(&self, script: &mut Invocation) {
+        for key in [&self.holder, &self.token, &self.state, &self.ends, &self.queue, &self.gone] {
+            script.key(key);
+        }
+        script.key(MEMBER).key(TOP).key(FLOOR);
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    super::micros(duration)
+}
+
+fn number(text: &[u8]) -> Result<u64> {
+    let text = std::str::from_utf8(text).ok();
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| reply::strange("no number"))
+}
+
+fn numbers<const N: usize>(texts: &[String]) -> Result<[u64; N]> {
+    let all = texts.iter().map(|text| number(text.as_bytes())).collect::<Result<Vec<u64>>>()?;
+    all.try_into().map_err(|_| reply::strange("another number of numbers"))
+}
+
+/// Some time up to `most`, another one each time.
+fn random(most: Duration) -> Duration {
+    let number = RandomState::new().build_hasher().finish();
+    most.mul_f64((number >> 11) as f64 / (1_u64 << 53) as f64)
+}
+
+impl Redlock {
+    /// Connects to the servers at a URL.
+    pub(crate) async fn open(url: &str) -> Result<Redlock> {
+        let runtime = Handle::try_current().map_err(|_| {
+            Error::invalid("`redlock:` must be opened inside a tokio runtime with io and time enabled")
+        })?;
+        let Place { targets, keys, max_lease } = Place::parse(url)?;
+        let seat = RandomState::new().build_hasher().finish();
+        let ears = Arc::new(Ears::new(targets.len(), runtime.clone()));
+        let links = join_all(targets.into_iter().enumerate().map(|(number, target)| {
+            let weak = Arc::downgrade(&ears);
+            let hear = move |heard| {
+                if let Some(ears) = Weak::upgrade(&weak) {
+                    ears.hear(number, heard);
+                }
+            };
+            let channels = BTreeSet::from([format!("leasehold:seat:{seat}")]);
+            Link::open_anyway(target, channels, FIRST_LIMIT, hear)
+        }))
+        .await;
+        let mut nodes = Vec::new();
+        for (number, link) in links.into_iter().enumerate() {
+            nodes.push(Arc::new(Node::new(number, link.map_err(relabel)?)));
+        }
+        let nodes: Nodes = nodes.into();
+        wait_for_majority(&nodes).await?;
+        let registrar = member::register(&nodes, max_lease, Arc::clone(&ears.look)).await?;
+        Ok(Redlock {
+            nodes,
+            keys,
+            max_lease,
+            seat,
+            ears,
+            runtime,
+            stamp: AtomicU64::new(1),
+            table: Mutex::default(),
+            pid: std::process::id(),
+            _registrar: registrar,
+        })
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<OwnerId, Entry>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for an asking: later ones are larger.
+    fn next_stamp(&self) -> u64 {
+        self.stamp.fetch_add(1, Ordering::AcqRel)
+    }
+
+    fn check_process(&self) -> Result<()> {
+        if self.pid == std::process::id() {
+            return Ok(());
+        }
+        Err(Error::invalid("this client was made before a fork; a child process must connect for itself"))
+    }
+
+    /// Refuses what can not be promised.
+    fn check(&self, name: &Name, ask: &Ask) -> Result<()> {
+        if name.family() != Family::Lock || ask.logged || ask.capacity != WHOLE {
+            return Err(unsupported(name.family()));
+        }
+        if !ask.lock_delay.is_zero() {
+            return Err(Error::Unsupported {
+                engine: ENGINE,
+                what: "can not keep a name closed after an expiry (lock delay); check tokens, or use another engine".into(),
+            });
+        }
+        if ask.lease > self.max_lease {
+            return Err(Error::invalid(format!(
+                "a lease of {:?} is longer than `max_lease`, {:?}: a server that lost its data waits that long before it votes. \
+                 Leases renew themselves; give a shorter one, or a larger `max_lease` in the URL of all clients",
+                ask.lease, self.max_lease
+            )));
+        }
+        Ok(())
+    }
+
+    fn keys_of(&self, name: &Name, owner: OwnerId) -> Result<Arc<NameKeys>> {
+        let keys = self.keys.of(name)?;
+        let side = |what: &str| {
+            let base = keys.token.strip_suffix("lock:token").unwrap_or(&keys.token);
+            format!("{base}redlock:{what}")
+        };
+        Ok(Arc::new(NameKeys {
+            holder: keys.holder.clone(),
+            token: side("token"),
+            state: side("state"),
+            ends: side("ends"),
+            queue: side("queue"),
+            gone: side(&format!("gone:{}", owner_text(owner))),
+        }))
+    }
+
+    /// What is said of a holder at its key.
+    fn said(&self, ask: &Ask) -> [String; 4] {
+        let holder = &ask.holder;
+        [self.seat.to_string(), holder.pid.to_string(), host_text(&holder.host), holder.label.clone()]
+    }
+
+    /// The error if too few servers do what they should; `failures` is what is known of those.
+    fn no_majority(&self, failures: Vec<(usize, Error)>) -> Error {
+        let servers = self.nodes.len();
+        let needed = majority(servers);
+        let hopeless = failures.iter().filter(|(_, error)| !error.is_retryable()).count();
+        let retryable = servers - hopeless >= needed;
+        let mut failures = failures;
+        failures.sort_by_key(|(number, _)| *number);
+        let each: Vec<String> =
+            failures.iter().map(|(_, error)| unlabelled(&error.to_string()).to_owned()).collect();
+        let what = format!("no majority of the {servers} servers can answer ({needed} are needed): {}", each.join("; "));
+        let source = failures.into_iter().next().map(|(_, error)| error.into());
+        if retryable {
+            Error::Unavailable { engine: ENGINE, what, source }
+        } else {
+            Error::Engine { engine: ENGINE, what, source }
+        }
+    }
+
+    /// Runs a script at every server, and gives what those have answered that did in time. Fewer than a majority are an error.
+    async fn everywhere<T: redis::FromRedisValue>(&self, script: impl Fn(&Connected) -> Invocation) -> Result<Vec<T>> {
+        self.check_process()?;
+        let answers = join_all(self.nodes.iter().map(|node| node.run_within(LIMIT, &script))).await;
+        let mut failures = Vec::new();
+        let mut good = Vec::new();
+        for (number, answer) in answers.into_iter().enumerate() {
+            match answer {
+                Ok(answer) => good.push(answer),
+                Err(error) => failures.push((number, error)),
+            }
+        }
+        if good.len() < majority(self.nodes.len()) { Err(self.no_majority(failures)) } else { Ok(good) }
+    }
+
+    async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        self.check_process()?;
+        let Some(shortest) = renewals.iter().map(|renewal| renewal.lease).min() else { return Ok(Vec::new()) };
+        let limit = shortest / 7;
+        let mut keys: Vec<Arc<NameKeys>> = Vec::with_capacity(renewals.len());
+        let mut args: Vec<String> = Vec::with_capacity(renewals.len() * 7);
+        for renewal in renewals {
+            keys.push(self.keys_of(&renewal.name, renewal.owner)?);
+            let held = self.table().get(&renewal.owner).and_then(|entry| entry.held.clone());
+            let (stamp, first, last, shared, said) = match held {
+                Some(Held { grant, shared, stamp, said }) => {
+                    (stamp, grant.token, grant.token + u64::from(grant.tokens) - 1, shared, said.join(" "))
+                }
+                // Nothing is known of it: it is renewed where it is, and not taken again where it is not.
+                None => (0, 0, 0, false, String::new()),
+            };
+            args.extend([owner_text(renewal.owner), stamp.to_string(), first.to_string(), last.to_string()]);
+            args.extend([if shared { "shared" } else { "all" }.to_owned(), micros(renewal.lease).to_string(), said]);
+        }
+        let (keys, args) = (Arc::new(keys), Arc::new(args));
+        let (send, mut answers) = mpsc::unbounded_channel();
+        for node in self.nodes.iter() {
+            let (node, send, keys, args) = (Arc::clone(node), send.clone(), Arc::clone(&keys), Arc::clone(&args));
+            self.runtime.spawn(async move {
+                let answer: Result<Vec<u8>> = node
+                    .run_within(limit, |connected| {
+                        let mut script = SCRIPTS.renew.prepare();
+                        script.key(MEMBER).key(TOP).arg(&connected.facts.run_id);
+                        for keys in keys.iter() {
+                            script.key(&keys.holder).key(&keys.token).key(&keys.state).key(&keys.ends).key(&keys.gone);
+                        }
+                        args.iter().for_each(|word| {
+                            script.arg(word);
+                        });
+                        script
+                    })
+                    .await;
+                send.send((node.number, answer)).ok();
+            });
+        }
+        drop(send);
+        let mut seen: Vec<Vec<Option<Kept>>> = vec![vec![None; self.nodes.len()]; renewals.len()];
+        let mut verdicts = vec![Verdict::Open; renewals.len()];
+        while verdicts.contains(&Verdict::Open) {
+            let Some((number, answer)) = answers.recv().await else { break };
+            let answer = answer.unwrap_or_default();
+            if answer.is_empty() && self.nodes[number].link.connected_now().is_some() {
+                self.ears.look.notify_one();
+            }
+            for (at, seen) in seen.iter_mut().enumerate() {
+                seen[number] = Some(match answer.get(at) {
+                    Some(1) => Kept::Still,
+                    Some(2) => Kept::Healed,
+                    Some(_) => Kept::Gone,
+                    None => Kept::Silent,
+                });
+                verdicts[at] = rules::renewed(seen);
+            }
+        }
+        for (at, verdict) in verdicts.iter().enumerate() {
+            if *verdict == Verdict::Gone {
+                // What is left of it is in the way of others.
+                self.leave(&keys[at], renewals[at].owner);
+            }
+        }
+        let verdict = |verdict: &Verdict| match verdict {
+            Verdict::Yes => Renewed::Yes,
+            Verdict::Gone => Renewed::Gone,
+            Verdict::Unknown | Verdict::Open => Renewed::Unknown,
+        };
+        Ok(verdicts.iter().map(verdict).collect())
+    }
+
+    /// Sends a release to every server, and goes on where it was not heard and matters.
+    fn leave(&self, keys: &Arc<NameKeys>, owner: OwnerId) -> mpsc::UnboundedReceiver<(usize, Result<i64>)> {
+        let stamp = self.next_stamp();
+        let (touched, lease) = match self.table().get(&owner) {
+            Some(entry) => (entry.touched, entry.lease),
+            None => (0, self.max_lease),
+        };
+        let limit = attempt::limit_of(lease, 4 * LIMIT);
+        let until = Instant::now() + lease.mul_f64(1.01) + limit;
+        let (send, answers) = mpsc::unbounded_channel();
+        for node in self.nodes.iter() {
+            let (node, send, keys) = (Arc::clone(node), send.clone(), Arc::clone(keys));
+            self.runtime.spawn(async move {
+                let script = |_: &Connected| {
+                    let mut script = SCRIPTS.release.prepare();
+                    keys.give(&mut script);
+                    script.arg(owner_text(owner)).arg(stamp).arg("all");
+                    script
+                };
+                let answer = node.run_within(limit, script).await;
+                let again = touched & 1 << node.number != 0 && answer.as_ref().is_err_and(Error::is_retryable);
+                send.send((node.number, answer)).ok();
+                drop(send);
+                let node = { Arc::downgrade(&node) };
+                if again {
+                    insist(node, until, limit, script).await;
+                }
+            });
+        }
+        answers
+    }
+
+    async fn release_whole(&self, name: &Name, owner: OwnerId) -> Result<Released> {
+        self.check_process()?;
+        let keys = self.keys_of(name, owner)?;
+        let mut answers = self.leave(&keys, owner);
+        let before = self.table().get(&owner).map_or(0, |entry| entry.removed);
+        let mut failures = Vec::new();
+        // Given back already, when the same was asked before.
+        let removed_before = |number: usize| before & 1 << number != 0;
+        let mut seen: Vec<Option<Left>> =
+            (0..self.nodes.len()).map(|number| removed_before(number).then_some(Left::Claim)).collect();
+        let verdict = loop {
+            let verdict = rules::released(&seen);
+            // Whoever waits for the answer wants the name to be free for the next one.
+            if !matches!(verdict, Verdict::Open | Verdict::Gone) {
+                break verdict;
+            }
+            let Some((number, answer)) = answers.recv().await else { break verdict };
+            if removed_before(number) {
+                continue;
+            }
+            seen[number] = Some(match answer {
+                Ok(1) => Left::Claim,
+                Ok(2) => Left::Place,
+                Ok(_) => Left::Nothing,
+                Err(error) => {
+                    failures.push((number, error));
+                    Left::Silent
+                }
+            });
+        };
+        let mut table = self.table();
+        match verdict {
+            Verdict::Yes | Verdict::Gone => {
+                table.remove(&owner);
+            }
+            Verdict::Unknown | Verdict::Open => {
+                if let Some(entry) = table.get_mut(&owner) {
+                    for (number, left) in seen.iter().enumerate() {
+                        entry.removed |= u32::from(*left == Some(Left::Claim)) << number;
+                    }
+                }
+                let silent = failures.len();
+                // Somebody who only waited, or never got further than to ask, has left when a majority has heard.
+                let held = table.get(&owner).is_some_and(|entry| entry.held.is_some());
+                if held || self.nodes.len() - silent < majority(self.nodes.len()) {
+                    drop(table);
+                    return Err(self.no_majority(failures));
+                }
+                table.remove(&owner);
+            }
+        }
+        // Those of which nothing was heard for long are forgotten.
+        if table.len() > 4096 {
+            let longest = 2 * self.max_lease;
+            table.retain(|_, entry| entry.held.is_some() || entry.since.elapsed() < longest);
+        }
+        drop(table);
+        Ok(match verdict {
+            Verdict::Yes => Released::Claim,
+            _ if seen.contains(&Some(Left::Place)) => Released::Place,
+            _ => Released::Nothing,
+        })
+    }
+
+    async fn downgrade(&self, name: &Name, owner: OwnerId, token: u64) -> Result<Answer> {
+        let keys = self.keys_of(name, owner)?;
+        let stamp = self.next_stamp();
+        let answers: Vec<u8> = self
+            .everywhere(|_| {
+                let mut script = SCRIPTS.downgrade.prepare();
+                keys.give(&mut script);
+                script.arg(owner_text(owner)).arg(stamp).arg(token);
+                script
+            })
+            .await?;
+        let needed = majority(self.nodes.len());
+        let done = answers.iter().filter(|answer| **answer == 1).count();
+        if done >= needed {
+            if let Some(held) = self.table().get_mut(&owner).and_then(|entry| entry.held.as_mut()) {
+                held.shared = true;
+            }
+            return Ok(Answer::Granted(Grant { token, tokens: 1 }));
+        }
+        if done + self.nodes.len() - answers.len() < needed {
+            return Ok(Answer::Refused(Refused::NotHeld));
+        }
+        Err(self.no_majority(Vec::new()))
+    }
+
+    async fn look_at(&self, name: &Name) -> Result<View> {
+        if name.family() != Family::Lock {
+            return Ok(View::default());
+        }
+        let keys = self.keys_of(name, OwnerId(0))?;
+        let looks: Vec<reply::Look> = self
+            .everywhere(|_| {
+                let mut script = SCRIPTS.look.prepare();
+                keys.give(&mut script);
+                script.arg(owner_text(OwnerId(0))).arg(0);
+                script
+            })
+            .await?;
+        reply::view(self.nodes.len(), &looks)
+    }
+
+    /// The keys at one server that may be those of a lock.
+    async fn scan(node: &Node, pattern: &str) -> Result<BTreeSet<String>> {
+        let mut found = BTreeSet::new();
+        let mut cursor = 0_u64;
+        loop {
+            let connected = node.link.connected().await.map_err(relabel)?;
+            let mut connection = connected.connection.clone();
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
+            let (next, keys): (u64, Vec<Vec<u8>>) =
+                node.link.call(&connected, scan.query_async(&mut connection)).await.map_err(relabel)?;
+            found.extend(keys.into_iter().filter_map(|key| String::from_utf8(key).ok()));
+            cursor = next;
+            if cursor == 0 {
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn names(&self, prefix: &str) -> Result<BTreeSet<Name>> {
+        self.check_process()?;
+        let patterns = self.keys.patterns(Family::Lock, prefix);
+        // The last finds holders; the others find the state of the other engine.
+        let pattern = patterns.last().map(String::as_str).unwrap_or_default();
+        let scans = self.nodes.iter().map(|node| async move {
+            match tokio::time::timeout(2 * LIMIT, Redlock::scan(node, pattern)).await {
+                Ok(keys) => keys,
+                Err(_) => Err(node.silent()),
+            }
+        });
+        let (mut keys, mut failures) = (BTreeSet::new(), Vec::new());
+        for (number, found) in join_all(scans).await.into_iter().enumerate() {
+            match found {
+                Ok(found) => keys.extend(found),
+                Err(error) => failures.push((number, error)),
+            }
+        }
+        if self.nodes.len() - failures.len() < majority(self.nodes.len()) {
+            return Err(self.no_majority(failures));
+        }
+        Ok(keys.iter().filter_map(|key| self.keys.name(Family::Lock, key)).collect())
+    }
+}
+
+/// Waits until a majority is connected.
+async fn wait_for_majority(nodes: &Nodes) -> Result<()> {
+    let give_up = Instant::now() + CONNECT_LIMIT - FIRST_LIMIT;
+    let needed = majority(nodes.len());
+    loop {
+        let connected = nodes.iter().filter(|node| node.link.connected_now().is_some()).count();
+        if connected >= needed {
+            return Ok(());
+        }
+        if Instant::now() >= give_up {
+            let each: Vec<String> = nodes.iter().filter_map(|node| node.trouble()).collect();
+            let what =
+                format!("no majority of the {} servers can be reached ({needed} are needed): {}", nodes.len(), each.join("; "));
+            return Err(Error::Unavailable { engine: ENGINE, what, source: None });
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn unsupported(family: Family) -> Error {
+    let what = match family {
+        Family::Lock => "knows only locks with one holder or many readers".to_owned(),
+        family => format!("can not keep a {family}, which needs one order of all changes; use another engine"),
+    };
+    Error::Unsupported { engine: ENGINE, what }
+}
+
+fn refused<'a, T: Send + 'a>(family: Family) -> Reply<'a, T> {
+    Box::pin(std::future::ready(Err(unsupported(family))))
+}
+
+impl Engine for Redlock {
+    fn guarantees(&self) -> Guarantees {
+        let mut guarantees = GUARANTEES;
+        let evicts = |node: &Arc<Node>| node.link.facts().is_some_and(|facts| facts.evicts);
+        if self.nodes.iter().any(evicts) {
+            guarantees.exclusion = "until servers run out of memory and throw it away";
+        }
+        guarantees
+    }
+
+    fn listen(&self, hints: Hints) {
+        // Called once.
+        self.ears.hints.set(hints).ok();
+    }
+
+    fn acquire<'a>(&'a self, name: &'a Name, ask: &'a Ask) -> Reply<'a, Answer> {
+        Box::pin(self.acquire_whole(name, ask))
+    }
+
+    fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(self.renew_all(renewals))
+    }
+
+    fn release<'a>(&'a self, name: &'a Name, owner: OwnerId, _: u64) -> Reply<'a, Released> {
+        Box::pin(self.release_whole(name, owner))
+    }
+
+    fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
+        match alteration {
+            Alteration::Downgrade { token, .. } => Box::pin(self.downgrade(name, owner, token)),
+            Alteration::TryUpgrade | Alteration::Upgrade => Box::pin(std::future::ready(Err(Error::Unsupported {
+                engine: ENGINE,
+                what: "can not turn a reader into the writer; release, then ask to write".into(),
+            }))),
+            Alteration::Value(_) => refused(Family::Election),
+        }
+    }
+
+    fn resize<'a>(&'a self, _: &'a Name, _: u32, _: u32) -> Reply<'a, ()> {
+        refused(Family::Semaphore)
+    }
+
+    fn look<'a>(&'a self, name: &'a Name, _: u64) -> Reply<'a, View> {
+        Box::pin(self.look_at(name))
+    }
+
+    fn list<'a>(
+        &'a self,
+        family: Family,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<(Name, View)>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            // There are none of the others.
+            if family != Family::Lock {
+                return Ok(found);
+            }
+            let wanted = self.names(prefix).await?.into_iter().filter(|name| {
+                name.as_str().starts_with(prefix) && after.is_none_or(|after| name.as_str() > after)
+            });
+            for name in wanted {
+                if found.len() == limit {
+                    break;
+                }
+                // With names that are keys as they are, a key may be anything.
+                let view = match self.look_at(&name).await {
+                    Err(Error::Engine { .. }) => continue,
+                    view => view?,
+                };
+                if !view.claims.is_empty() || view.waiting > 0 {
+                    found.push((name, view));
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
+        Box::pin(async move {
+            if name.family() != Family::Lock {
+                return Ok(Vec::new());
+            }
+            let keys = self.keys_of(name, OwnerId(0))?;
+            let broken: Vec<reply::Broken> = self
+                .everywhere(|_| {
+                    let mut script = SCRIPTS.break_claims.prepare();
+                    keys.give(&mut script);
+                    script.arg(owner_text(OwnerId(0))).arg(0);
+                    script
+                })
+                .await?;
+            reply::broken(self.nodes.len(), &broken)
+        })
+    }
+
+    fn read<'a>(&'a self, _: &'a Name) -> Reply<'a, Cell> {
+        refused(Family::Cell)
+    }
+
+    fn swap<'a>(&'a self, _: &'a Name, _: u64, _: Option<CellValue>) -> Reply<'a, Swapped> {
+        refused(Family::Cell)
+    }
+
+    fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
+        match watching {
+            Watching::On => refused(name.family()),
+            Watching::Off => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        // Nothing is kept for a client; its claims were given back before.
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let each: Vec<String> = self.nodes.iter().filter_map(|node| node.trouble()).collect();
+        (!each.is_empty()).then(|| each.join("; "))
+    }
+}

@@ -1,0 +1,259 @@
+//! One attempt to take a name: votes, a token, and the undoing of what came to nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::node::{Node, insist, server_now};
+use super::rules::{Commit, Committed, Poll, Vote, committed, poll};
+use super::scripts::SCRIPTS;
+use super::{Entry, Held, NameKeys, Redlock, micros, random};
+use crate::claim::{Answer, Ask, Grant, Pause};
+use crate::error::{Error, Result};
+use crate::name::Name;
+
+/// How often a token is proposed before an attempt is given up. Only readers beside each other need more than one.
+const PROPOSALS: u32 = 6;
+/// How often an attempt that met others is made again before the caller is told.
+const TRIES: u32 = 4;
+/// A stranger's release is not told to us: whoever waits looks this often.
+const STRANGER: Duration = Duration::from_millis(50);
+
+/// What an attempt came to.
+enum Outcome {
+    Granted(Grant),
+    Held { left: Duration },
+    Split,
+    Impossible(Error),
+}
+
+/// How long a server has to answer: not much of the lease, and not much of the caller's time.
+pub(super) fn limit_of(lease: Duration, answer_within: Duration) -> Duration {
+    let most = Duration::from_millis(500);
+    (lease / 3).min(answer_within / 4).clamp(Duration::from_millis(10), most)
+}
+
+impl Redlock {
+    pub(super) async fn acquire_whole(&self, name: &Name, ask: &Ask) -> Result<Answer> {
+        self.check_process()?;
+        self.check(name, ask)?;
+        let keys = self.keys_of(name, ask.owner)?;
+        let limit = limit_of(ask.lease, ask.answer_within);
+        let give_up = Instant::now() + ask.answer_within.mul_f64(0.75);
+        let mut tries = 0;
+        let answer = loop {
+            tries += 1;
+            match self.attempt(&keys, ask, limit).await? {
+                Outcome::Granted(grant) => return Ok(Answer::Granted(grant)),
+                Outcome::Held { left } => break left,
+                // Nobody won, or somebody is just letting go. Whoever comes back first gets it.
+                Outcome::Split if tries < TRIES => {
+                    tokio::time::sleep(random(Duration::from_millis(3 * u64::from(tries)))).await;
+                }
+                Outcome::Split => {
+                    let longest = 20 * u64::from(ask.round.min(20));
+                    break Duration::from_millis(3) + random(Duration::from_millis(longest));
+                }
+                Outcome::Impossible(error) => {
+                    let pause = Duration::from_millis(20) + random(Duration::from_millis(60));
+                    if !error.is_retryable() || Instant::now() + pause + 2 * limit > give_up {
+                        return Err(error);
+                    }
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        };
+        let pause = Pause { at_most: answer };
+        if ask.wait {
+            return Ok(Answer::Queued(pause));
+        }
+        self.table().remove(&ask.owner);
+        Ok(Answer::Busy(pause))
+    }
+
+    async fn attempt(&self, keys: &Arc<NameKeys>, ask: &Ask, limit: Duration) -> Result<Outcome> {
+        let stamp = self.next_stamp();
+        let said = self.said(ask);
+        let shared = ask.weight != ask.capacity;
+        self.touch(ask);
+        let (send, mut votes) = mpsc::unbounded_channel();
+        for node in self.nodes.iter() {
+            let (node, send) = (Arc::clone(node), send.clone());
+            let (keys, said, ask) = (Arc::clone(keys), said.clone(), ask.clone());
+            // Tasks of their own: what was sent must be known to have been sent, whatever becomes of the caller.
+            self.runtime.spawn(async move {
+                let vote = vote(&node, &keys, &ask, &said, stamp, limit).await;
+                // Nobody listens when it is decided.
+                send.send((node.number, vote)).ok();
+            });
+        }
+        drop(send);
+        let mut seen: Vec<Option<Vote>> = vec![None; self.nodes.len()];
+        let mut failures: Vec<(usize, Error)> = Vec::new();
+        let verdict = loop {
+            match poll(&seen) {
+                Poll::Open => {}
+                verdict => break verdict,
+            }
+            let Some((number, vote)) = votes.recv().await else { break Poll::Split };
+            seen[number] = Some(vote.unwrap_or_else(|error| {
+                failures.push((number, error));
+                Vote::Silent
+            }));
+        };
+        if failures.iter().any(|(number, _)| self.nodes[*number].link.connected_now().is_some()) {
+            self.ears.look.notify_one();
+        }
+        let outcome = match verdict {
+            Poll::Majority { token } => match self.commit(keys, ask, stamp, token, limit).await? {
+                Some(grant) => {
+                    let held = Held { grant, shared, stamp, said };
+                    let mut table = self.table();
+                    // Gone if the owner has left meanwhile.
+                    if let Some(entry) = table.get_mut(&ask.owner) {
+                        entry.held = Some(held);
+                    }
+                    return Ok(Outcome::Granted(grant));
+                }
+                None => Outcome::Split,
+            },
+            Poll::Held { left, stranger } => {
+                let left = Duration::from_micros(left);
+                Outcome::Held { left: if stranger { left.min(STRANGER) } else { left } }
+            }
+            Poll::Impossible => Outcome::Impossible(self.no_majority(failures)),
+            Poll::Split | Poll::Open => Outcome::Split,
+        };
+        // Also where the answer got lost; not where the answer was no.
+        for (node, vote) in self.nodes.iter().zip(&seen) {
+            let refused = matches!(vote, Some(Vote::Taken { .. }));
+            let unheard = matches!(vote, Some(Vote::Silent)) && node.link.connected_now().is_none();
+            if !refused {
+                let patience = if unheard { ask.lease } else { ask.lease.min(2 * limit) };
+                self.undo(node, keys, ask, stamp, patience, limit);
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Gives back in the background what an attempt may have taken at a server. The owner keeps its place.
+    fn undo(
+        &self,
+        node: &Arc<Node>,
+        keys: &Arc<NameKeys>,
+        ask: &Ask,
+        stamp: u64,
+        patience: Duration,
+        limit: Duration,
+    ) {
+        let (keys, owner) = (Arc::clone(keys), super::owner_text(ask.owner));
+        let until = Instant::now() + patience;
+        self.runtime.spawn(insist(Arc::downgrade(node), until, limit, move |_| {
+            let mut script = SCRIPTS.release.prepare();
+            keys.give(&mut script);
+            script.arg(&owner).arg(stamp).arg("claim");
+            script
+        }));
+    }
+
+    /// Writes the token to a majority. `None` if that is not possible: the claim is to be given back.
+    async fn commit(
+        &self,
+        keys: &Arc<NameKeys>,
+        ask: &Ask,
+        stamp: u64,
+        token: u64,
+        limit: Duration,
+    ) -> Result<Option<Grant>> {
+        let tokens = ask.tokens.max(1);
+        let mut first = token;
+        for proposal in 1..=PROPOSALS {
+            let last = first + u64::from(tokens) - 1;
+            let (send, mut answers) = mpsc::unbounded_channel();
+            for node in self.nodes.iter() {
+                let (node, send, keys) = (Arc::clone(node), send.clone(), Arc::clone(keys));
+                let owner = super::owner_text(ask.owner);
+                self.runtime.spawn(async move {
+                    let answer = node
+                        .run_within::<Vec<Vec<u8>>>(limit, |connected| {
+                            let mut script = SCRIPTS.commit.prepare();
+                            keys.give(&mut script);
+                            script.arg(&owner).arg(stamp).arg(first).arg(last).arg(&connected.facts.run_id);
+                            script
+                        })
+                        .await;
+                    let answer = answer.and_then(|answer| super::reply::commit(&answer));
+                    send.send((node.number, answer)).ok();
+                });
+            }
+            drop(send);
+            let mut seen: Vec<Option<Commit>> = vec![None; self.nodes.len()];
+            let above = loop {
+                match committed(&seen) {
+                    Committed::Yes => return Ok(Some(Grant { token: first, tokens })),
+                    Committed::No => return Ok(None),
+                    Committed::Again { above } => break above,
+                    Committed::Open => {}
+                }
+                let Some((number, answer)) = answers.recv().await else { return Ok(None) };
+                seen[number] = Some(answer.ok().flatten().unwrap_or(Commit::Silent));
+            };
+            first = last.max(above) + 1;
+            tokio::time::sleep(random(Duration::from_micros(500 * u64::from(proposal)))).await;
+        }
+        Ok(None)
+    }
+
+    /// Notes that servers may hear of an owner from now on.
+    fn touch(&self, ask: &Ask) {
+        let now = self.nodes.iter().filter(|node| node.link.connected_now().is_some());
+        let touched = now.fold(0, |touched, node| touched | 1 << node.number);
+        let mut table = self.table();
+        let entry = table.entry(ask.owner).or_insert_with(|| Entry::new(ask.lease));
+        entry.touched |= touched;
+    }
+}
+
+async fn vote(
+    node: &Node,
+    keys: &NameKeys,
+    ask: &Ask,
+    said: &[String; 4],
+    stamp: u64,
+    limit: Duration,
+) -> Result<Vote> {
+    let give_up = Instant::now() + limit;
+    let shared = ask.weight != ask.capacity;
+    let mut late = false;
+    loop {
+        let left = give_up.saturating_duration_since(Instant::now());
+        let answer: Vec<Vec<u8>> = node
+            .run_within(left, |connected| {
+                let mut script = SCRIPTS.vote.prepare();
+                keys.give(&mut script);
+                let not_after = if late { 0 } else { server_now(connected) + micros(limit) };
+                script
+                    .arg(super::owner_text(ask.owner))
+                    .arg(stamp)
+                    .arg(if shared { "shared" } else { "all" })
+                    .arg(micros(ask.lease))
+                    .arg(ask.tokens.max(1))
+                    .arg(u8::from(ask.wait))
+                    .arg(&connected.facts.run_id)
+                    .arg(not_after);
+                said.iter().for_each(|word| {
+                    script.arg(word);
+                });
+                script
+            })
+            .await?;
+        match super::reply::vote(&answer)? {
+            super::reply::Said::Vote(vote) => return Ok(vote),
+            super::reply::Said::Quarantine => return Err(node.not_a_member()),
+            // The server's clock is not what it was when we connected; we still wait, so it is not late.
+            super::reply::Said::Late => late = true,
+        }
+    }
+}

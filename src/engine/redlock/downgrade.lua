@@ -1,0 +1,13 @@
+-- Turns a writer into a reader. ARGV: owner, stamp, token. Answers 1, or 0 if the writer is not there.
+if kind == 'shared' then return is_mine() and 1 or 0 end
+if not is_mine() then return 0 end
+local token = string.match(held, '^%S+ %x+ %d+ (%d+) ')
+if token ~= ARGV[3] then return 0 end
+local left = call('PTTL', HOLDER)
+call('HSET', STATE, 'C' .. owner, string.sub(held, #MARK + 1), 'V' .. owner, text(my_stamp()))
+call('ZADD', ENDS, text(now + left * 1000), owner)
+call('EXPIRE', STATE, DAY)
+keep_readers()
+show_readers()
+wake(true)
+return 1

@@ -1,0 +1,15 @@
+-- What a server knows of its membership. KEYS: member, top, floor, missed, longest. ARGV: our longest lease in µs.
+-- Answers mark, top, the time, how long ago it was first missed, and the longest lease that anybody may take.
+local call = redis.call
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local function text(number) return string.format('%.0f', number) end
+local mark = call('GET', KEYS[1])
+if not mark then call('SET', KEYS[4], text(now), 'NX') end
+local missed = mark and now or tonumber(call('GET', KEYS[4]) or now)
+local longest = tonumber(call('GET', KEYS[5]) or 0)
+if tonumber(ARGV[1]) > longest then
+  longest = tonumber(ARGV[1])
+  call('SET', KEYS[5], ARGV[1])
+end
+return { mark or '', call('GET', KEYS[2]) or '0', text(now), text(math.max(now - missed, 0)), text(longest) }

@@ -1,0 +1,194 @@
+//! Who may vote.
+//!
+//! A server that has forgotten its data could give a name away that somebody still holds, or a token that somebody already has. So each
+//! server has a mark that names the run under which it was let in, and every vote compares it with the run that the connection was made
+//! to. A server without the right mark is looked at here, by the rules in `rules.rs`: it votes again when nobody can be alive any more
+//! who relied on what it has forgotten, and with counters above those that a majority of the others remembers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::node::{Node, Nodes, relabel};
+use super::rules::{Seen, Standing, standings};
+use super::scripts::SCRIPTS;
+use super::{micros, numbers};
+use crate::error::{Error, Result};
+
+pub(super) const MEMBER: &str = "leasehold:member";
+pub(super) const TOP: &str = "leasehold:top";
+pub(super) const FLOOR: &str = "leasehold:floor";
+const MISSED: &str = "leasehold:missed";
+const LONGEST: &str = "leasehold:max_lease";
+
+/// How long a server has to say what it knows.
+const LIMIT: Duration = Duration::from_secs(2);
+/// How often servers are looked at while one of them may not vote.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A task that looks at the servers when there is a reason. Dropped, it ends.
+#[derive(Debug)]
+pub(super) struct Registrar(AbortHandle);
+
+impl Drop for Registrar {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Looks at the servers now, and from then on when there is a reason.
+pub(super) async fn register(nodes: &Nodes, max_lease: Duration, look: Arc<Notify>) -> Result<Registrar> {
+    let mut next = review(nodes, max_lease).await;
+    if let Some((one, other)) = same(nodes) {
+        return Err(Error::invalid(format!(
+            "`{}` and `{}` are the same server; its vote would count twice. Every server of `redlock:` must be another one",
+            nodes[one].link.server(),
+            nodes[other].link.server()
+        )));
+    }
+    let weak: Vec<Weak<Node>> = nodes.iter().map(Arc::downgrade).collect();
+    let task = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = look.notified() => {}
+                () = async { match next { Some(time) => tokio::time::sleep(time).await, None => std::future::pending().await } } => {}
+            }
+            let nodes: Option<Nodes> = weak.iter().map(Weak::upgrade).collect();
+            let Some(nodes) = nodes else { return };
+            next = review(&nodes, max_lease).await;
+        }
+    });
+    Ok(Registrar(task.abort_handle()))
+}
+
+/// Two addresses of one server.
+fn same(nodes: &Nodes) -> Option<(usize, usize)> {
+    let mut runs = HashMap::new();
+    nodes.iter().find_map(|node| {
+        let run = node.link.connected_now()?.facts.run_id.clone();
+        runs.insert(run, node.number).map(|before| (before, node.number))
+    })
+}
+
+/// Looks at the servers and lets in who may vote. When to look again, if somebody may not.
+async fn review(nodes: &Nodes, max_lease: Duration) -> Option<Duration> {
+    let mut next = None;
+    // One that is let in may be what another waits for.
+    for _ in 0..=nodes.len() {
+        let found = join_all(nodes.iter().map(|node| async {
+            tokio::time::timeout(LIMIT, inspect(node, max_lease)).await.ok()?.ok()
+        }))
+        .await;
+        let longest = found.iter().flatten().map(|(_, longest)| *longest).max().unwrap_or(max_lease);
+        let mut seen: Vec<Option<Seen>> = found.into_iter().map(|found| Some(found?.0)).collect();
+        // The same server behind two addresses votes once.
+        let mut runs = BTreeMap::new();
+        for (number, server) in seen.iter_mut().enumerate() {
+            let run = server.as_ref().map(|seen| seen.run.clone());
+            if let Some(first) = run.and_then(|run| runs.insert(run, number)) {
+                let what = format!(
+                    "`{}` and `{}` are the same server, and vote once",
+                    nodes[number].link.server(),
+                    nodes[first].link.server()
+                );
+                nodes[number].set_barred(Some(what));
+                *server = None;
+            }
+        }
+        // Longer than a lease lasts on a clock that is a little slow; a server tells its age in whole seconds.
+        let quarantine = longest.mul_f64(1.02) + Duration::from_millis(1100);
+        let standings = standings(&seen, quarantine);
+        let mut admitted = false;
+        next = None;
+        for (node, (standing, seen)) in nodes.iter().zip(standings.iter().zip(&seen)) {
+            let server = node.link.server();
+            match (standing, seen) {
+                (Standing::Member, _) => node.set_barred(None),
+                (Standing::Admit { floor }, Some(seen)) => {
+                    if admit(node, seen, *floor).await.unwrap_or(false) {
+                        tracing::info!(target: "leasehold", server, floor, "the server votes");
+                        admitted = true;
+                    }
+                    next = Some(AGAIN);
+                }
+                (Standing::Quarantined { left }, _) => {
+                    let what = format!("`{server}` has lost its data, or may have; it votes again in {left:.1?}");
+                    tracing::debug!(target: "leasehold", what);
+                    node.set_barred(Some(what));
+                    next = Some(next.unwrap_or(*left).min(*left).max(Duration::from_millis(10)));
+                }
+                (Standing::Alone, _) => {
+                    let what = format!(
+                        "`{server}` has lost its data, or may have; it votes again when the others are there"
+                    );
+                    node.set_barred(Some(what));
+                    next = Some(next.unwrap_or(AGAIN).min(AGAIN));
+                }
+                (Standing::Silent, _) | (Standing::Admit { .. }, None) => {}
+            }
+        }
+        if !admitted {
+            break;
+        }
+    }
+    next
+}
+
+/// What a server knows of itself, and the longest lease that anybody has declared there.
+async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
+    // One that is not connected now is looked at when it is.
+    let connected = node.link.connected_now().ok_or_else(|| node.silent())?;
+    let mut connection = connected.connection.clone();
+    let mut info = redis::cmd("INFO");
+    info.arg("server");
+    let info: String = node.link.call(&connected, info.query_async(&mut connection)).await.map_err(relabel)?;
+    let field = |name: &str| {
+        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default().trim()
+    };
+    let run = field("run_id").to_owned();
+    if run != connected.facts.run_id {
+        let what = format!(
+            "`{}` is not always the same server: something stands before it that changes servers without ending connections",
+            node.link.server()
+        );
+        node.set_barred(Some(what));
+        return Err(node.not_a_member());
+    }
+    let mut config = redis::cmd("CONFIG");
+    config.arg("GET").arg("append*");
+    // Not everybody may read it.
+    let config: HashMap<String, String> = config.query_async(&mut connection).await.unwrap_or_default();
+    let says = |name: &str, value: &str| config.get(name).is_some_and(|found| found == value);
+    let mut script = SCRIPTS.inspect.prepare();
+    script.key(MEMBER).key(TOP).key(FLOOR).key(MISSED).key(LONGEST).arg(micros(max_lease));
+    let said: Vec<String> = node.link.call(&connected, script.call(&mut connection)).await.map_err(relabel)?;
+    let [top, now, missed, longest] = numbers(said.get(1..).unwrap_or_default())?;
+    let seen = Seen {
+        run,
+        mark: said.first().filter(|mark| !mark.is_empty()).cloned(),
+        forgets_nothing: says("appendonly", "yes") && says("appendfsync", "always"),
+        up: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
+        missed: Duration::from_micros(missed),
+        top,
+        now,
+    };
+    Ok((seen, Duration::from_micros(longest)))
+}
+
+async fn admit(node: &Node, seen: &Seen, floor: u64) -> Result<bool> {
+    let answer: u8 = node
+        .run_within(LIMIT, |_| {
+            let mut script = SCRIPTS.admit.prepare();
+            // What was seen is old by then.
+            let not_after = seen.now + micros(LIMIT);
+            script.key(MEMBER).key(TOP).key(FLOOR).key(MISSED);
+            script.arg(seen.mark.as_deref().unwrap_or_default()).arg(&seen.run).arg(floor).arg(not_after);
+            script
+        })
+        .await?;
+    Ok(answer == 1)
+}

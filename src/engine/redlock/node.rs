@@ -1,0 +1,124 @@
+//! One of the servers.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use redis::FromRedisValue;
+use tokio::time::Instant;
+
+use super::super::link::{Connected, Link};
+use super::super::scripts::Invocation;
+use super::ENGINE;
+use crate::client::clock::{Clock as _, SystemClock};
+use crate::error::{Error, Result};
+
+/// A server of the quorum.
+pub(super) struct Node {
+    /// Its place in the URL.
+    pub(super) number: usize,
+    pub(super) link: Link,
+    /// Why it may not vote, if it may not.
+    barred: Mutex<Option<String>>,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("server", &self.link.server()).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    pub(super) fn new(number: usize, link: Link) -> Node {
+        Node { number, link, barred: Mutex::default() }
+    }
+
+    /// Runs a script. Waits for a connection; the caller limits the wait.
+    pub(super) async fn run<T: FromRedisValue>(&self, script: impl FnOnce(&Connected) -> Invocation) -> Result<T> {
+        let connected = self.link.connected().await?;
+        let invocation = script(&connected);
+        let mut connection = connected.connection.clone();
+        self.link.call(&connected, invocation.call(&mut connection)).await.map_err(relabel)
+    }
+
+    /// Runs a script within a time.
+    pub(super) async fn run_within<T: FromRedisValue>(
+        &self,
+        limit: Duration,
+        script: impl FnOnce(&Connected) -> Invocation,
+    ) -> Result<T> {
+        match tokio::time::timeout(limit, self.run(script)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    /// The error for a server that does not answer in time.
+    pub(super) fn silent(&self) -> Error {
+        Error::Unavailable { engine: ENGINE, what: unlabelled(&self.link.trouble()).to_owned(), source: None }
+    }
+
+    pub(super) fn set_barred(&self, why: Option<String>) {
+        *self.barred.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    pub(super) fn barred(&self) -> Option<String> {
+        self.barred.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The error for a server that may not vote.
+    pub(super) fn not_a_member(&self) -> Error {
+        let what = self.barred().unwrap_or_else(|| {
+            format!("`{}` has forgotten that it may vote; it will be looked at", self.link.server())
+        });
+        Error::Unavailable { engine: ENGINE, what, source: None }
+    }
+
+    /// What is the matter with it, if something is known to be.
+    pub(super) fn trouble(&self) -> Option<String> {
+        match self.link.connected_now() {
+            Some(_) => self.barred(),
+            None => Some(unlabelled(&self.link.trouble()).to_owned()),
+        }
+    }
+}
+
+/// The server's time now, as far as we know.
+pub(super) fn server_now(connected: &Connected) -> u64 {
+    u64::try_from(connected.ahead + i128::from(SystemClock.now().as_micros())).unwrap_or(0)
+}
+
+/// Goes on until a server has heard something, or until it does not matter any more.
+pub(super) async fn insist(
+    node: Weak<Node>,
+    until: Instant,
+    limit: Duration,
+    script: impl Fn(&Connected) -> Invocation + Send,
+) {
+    while Instant::now() < until {
+        let Some(node) = node.upgrade() else { return };
+        match node.run_within::<redis::Value>(limit, &script).await {
+            Err(error) if error.is_retryable() => {}
+            _ => return,
+        }
+        drop(node);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// What a part of the other engine says, in the name of this one.
+pub(super) fn relabel(error: Error) -> Error {
+    match error {
+        Error::Unavailable { what, source, .. } => Error::Unavailable { engine: ENGINE, what, source },
+        Error::Engine { what, source, .. } => Error::Engine { engine: ENGINE, what, source },
+        other => other,
+    }
+}
+
+/// What an error says, without the name of an engine before it.
+pub(super) fn unlabelled(text: &str) -> &str {
+    text.strip_prefix("redis: ").or_else(|| text.strip_prefix("redlock: ")).unwrap_or(text)
+}
+
+/// The servers of a client.
+pub(super) type Nodes = Arc<[Arc<Node>]>;

@@ -1,0 +1,249 @@
+//! What the servers answer about a name, and what it comes to together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::rules::{Commit, Vote, Whose, majority};
+use super::{ENGINE, number};
+use crate::claim::{Claim, Holder, OwnerId, WHOLE, Waiter};
+use crate::engine::{HeldClaim, View, Waiting};
+use crate::error::{Error, Result};
+
+/// Something that a script of ours does not say.
+pub(super) fn strange(what: &str) -> Error {
+    Error::Engine { engine: ENGINE, what: format!("a script answered strangely: {what}"), source: None }
+}
+
+/// What a server said to a request for its vote, or why it is none.
+pub(super) enum Said {
+    Vote(Vote),
+    /// It came too late by the server's clock.
+    Late,
+    /// The server may not vote.
+    Quarantine,
+}
+
+pub(super) fn vote(answer: &[Vec<u8>]) -> Result<Said> {
+    let word = |at: usize| answer.get(at).map(Vec::as_slice).unwrap_or_default();
+    Ok(match word(0) {
+        b"granted" => Said::Vote(Vote::Granted { counter: number(word(1))? }),
+        b"taken" => Said::Vote(Vote::Taken { by: whose(word(1))?, left: number(word(2))? }),
+        b"late" => Said::Late,
+        b"quarantine" => Said::Quarantine,
+        // Undone before it came.
+        b"gone" => Said::Vote(Vote::Silent),
+        _ => return Err(strange("an unknown vote")),
+    })
+}
+
+fn whose(by: &[u8]) -> Result<Whose> {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    Ok(match by {
+        b"shared" => Whose::Readers,
+        b"waiting" => Whose::Waiting,
+        [b'=', stranger @ ..] => {
+            let mut hasher = DefaultHasher::new();
+            stranger.hash(&mut hasher);
+            Whose::Stranger(hasher.finish())
+        }
+        owner => Whose::Owner(owner_of(owner).ok_or_else(|| strange("no owner"))?.0),
+    })
+}
+
+/// `None` if the server may not vote.
+pub(super) fn commit(answer: &[Vec<u8>]) -> Result<Option<Commit>> {
+    let word = |at: usize| answer.get(at).map(Vec::as_slice).unwrap_or_default();
+    Ok(match word(0) {
+        b"accepted" => Some(Commit::Accepted),
+        b"above" => Some(Commit::Above { counter: number(word(1))? }),
+        b"not mine" => Some(Commit::NotMine),
+        b"quarantine" => None,
+        _ => return Err(strange("an unknown answer to a token")),
+    })
+}
+
+fn owner_of(text: &[u8]) -> Option<OwnerId> {
+    u128::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok().map(OwnerId)
+}
+
+/// A text, and what goes with it.
+type Row = (Vec<u8>, Vec<u8>);
+/// What `look.lua` answers.
+pub(super) type Look = (Vec<u8>, Vec<Row>, Vec<Row>);
+/// What `break.lua` answers.
+pub(super) type Broken = (Vec<u8>, Vec<Row>);
+
+/// What one server knows of a claim.
+struct Part {
+    claim: Claim,
+    left: Duration,
+    held_for: Duration,
+}
+
+/// A claim as it stands at one server.
+fn part(now: u64, (text, left): &Row) -> Result<(String, Part)> {
+    let text = String::from_utf8_lossy(text);
+    // A stranger's lock may be for ever.
+    let left = std::str::from_utf8(left).ok().and_then(|left| left.parse::<i64>().ok()).unwrap_or(0);
+    let left = u64::try_from(left).unwrap_or(u64::from(u32::MAX));
+    // What is kept outlives what is believed: see `life` in head.lua.
+    let left = Duration::from_millis(left.saturating_sub(2)).div_f64(1.01);
+    let stranger = || Claim {
+        owner: OwnerId(0),
+        seat: 0,
+        weight: WHOLE,
+        token: 0,
+        tokens: 1,
+        lease: super::micros(left),
+        expires: now + super::micros(left),
+        lock_delay: 0,
+        since: now,
+        confirmed: true,
+        holder: Arc::new(Holder {
+            host: String::new(),
+            pid: 0,
+            label: format!("a client that is not leasehold (`{}`)", text.chars().take(60).collect::<String>()),
+        }),
+        value: Arc::default(),
+    };
+    let ours = || -> Option<Claim> {
+        let mut words = text.strip_prefix("redlock/1 ")?.splitn(9, ' ');
+        let owner = owner_of(words.next()?.as_bytes())?;
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let (tokens, token, lease, lock_delay, since) = (number()?, number()?, number()?, number()?, number()?);
+        let (seat, pid) = (number()?, u32::try_from(number()?).ok()?);
+        let (host, label) = words.next()?.split_once(' ')?;
+        let holder = Arc::new(Holder { host: host.to_owned(), pid, label: label.to_owned() });
+        let tokens = u32::try_from(tokens).ok()?;
+        Some(Claim { owner, seat, token, tokens, lease, lock_delay, since, holder, ..stranger() })
+    };
+    let claim = ours().unwrap_or_else(stranger);
+    let key = if claim.owner == OwnerId(0) { text.into_owned() } else { format!("{:?}", claim.owner) };
+    let held_for = Duration::from_micros(now.saturating_sub(claim.since));
+    Ok((key, Part { claim, left, held_for }))
+}
+
+/// The claims that a majority of `servers` knows of.
+fn held<'a>(servers: usize, answers: impl Iterator<Item = (u64, &'a [Row])>) -> Result<Vec<HeldClaim>> {
+    let mut parts: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+    for (now, rows) in answers {
+        for row in rows {
+            let (key, part) = part(now, row)?;
+            parts.entry(key).or_default().push(part);
+        }
+    }
+    let needed = majority(servers);
+    let whole = |mut parts: Vec<Part>| {
+        // Until a majority does not hold it any more.
+        parts.sort_by(|one, other| other.left.cmp(&one.left));
+        let ends_in = parts.get(needed - 1)?.left;
+        let held_for = parts.iter().map(|part| part.held_for).max().unwrap_or_default();
+        let token = parts.iter().map(|part| part.claim.token).max().unwrap_or(0);
+        let best = parts.into_iter().max_by_key(|part| part.claim.token)?;
+        Some(HeldClaim { claim: Claim { token, ..best.claim }, held_for, ends_in })
+    };
+    let mut claims: Vec<HeldClaim> = parts.into_values().filter_map(whole).collect();
+    claims.sort_by_key(|held| held.claim.owner);
+    Ok(claims)
+}
+
+/// What the servers know together.
+pub(super) fn view(servers: usize, looks: &[Look]) -> Result<View> {
+    let nows = looks.iter().map(|(now, ..)| number(now)).collect::<Result<Vec<u64>>>()?;
+    let mut claims = held(servers, nows.iter().copied().zip(looks.iter().map(|(_, rows, _)| rows.as_slice())))?;
+    // A reader's mark says nothing of how much it takes; two at once are readers.
+    if claims.len() > 1 {
+        claims.iter_mut().for_each(|held| held.claim.weight = 1);
+    }
+    let mut waiters: BTreeMap<OwnerId, Waiting> = BTreeMap::new();
+    for (now, (.., rows)) in nows.iter().zip(looks) {
+        for (owner, text) in rows {
+            let Some(waiting) = owner_of(owner).and_then(|owner| waiting(owner, text, *now)) else { continue };
+            let known = waiters.entry(waiting.waiter.owner).or_insert_with(|| waiting.clone());
+            if known.waited < waiting.waited {
+                *known = waiting;
+            }
+        }
+    }
+    let mut waiters: Vec<Waiting> = waiters.into_values().collect();
+    // The holder of a majority may stand in a queue that did not hear of its grant.
+    waiters.retain(|waiting| claims.iter().all(|held| held.claim.owner != waiting.waiter.owner));
+    waiters.sort_by(|one, other| other.waited.cmp(&one.waited));
+    let in_use = !claims.is_empty() || !waiters.is_empty();
+    Ok(View {
+        capacity: if in_use { WHOLE } else { 0 },
+        claims,
+        waiting: u32::try_from(waiters.len()).unwrap_or(u32::MAX),
+        waiters,
+        ..View::default()
+    })
+}
+
+fn waiting(owner: OwnerId, text: &[u8], now: u64) -> Option<Waiting> {
+    let text = String::from_utf8_lossy(text);
+    let mut words = text.splitn(8, ' ');
+    let weight = if words.next()? == "shared" { 1 } else { WHOLE };
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let (seat, since, lease, tokens, pid) = (number()?, number()?, number()?, number()?, number()?);
+    let (host, label) = (words.next()?, words.next()?);
+    let waiter = Waiter {
+        owner,
+        seat,
+        weight,
+        tokens: u32::try_from(tokens).ok()?,
+        lease,
+        lock_delay: 0,
+        since,
+        alive_until: now,
+        holder: Arc::new(Holder { host: host.to_owned(), pid: u32::try_from(pid).ok()?, label: label.to_owned() }),
+        value: Arc::default(),
+    };
+    Some(Waiting { waiter, waited: Duration::from_micros(now.saturating_sub(since)) })
+}
+
+/// The claims that a majority of `servers` had.
+pub(super) fn broken(servers: usize, answers: &[Broken]) -> Result<Vec<Claim>> {
+    let nows = answers.iter().map(|(now, _)| number(now)).collect::<Result<Vec<u64>>>()?;
+    let rows = nows.into_iter().zip(answers.iter().map(|(_, rows)| rows.as_slice()));
+    Ok(held(servers, rows)?.into_iter().map(|held| held.claim).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(text: &str, left: u64) -> Row {
+        (text.as_bytes().to_vec(), left.to_string().into_bytes())
+    }
+
+    #[test]
+    fn what_a_majority_holds_is_held() {
+        let claim = |token: u64| format!("redlock/1 {:032x} 1 {token} 30000000 0 50 7 42 host a label", 0xab);
+        let look = |rows: Vec<Row>| (b"100".to_vec(), rows, Vec::new());
+        let looks = [look(vec![row(&claim(9), 1012)]), look(vec![row(&claim(0), 2022)]), look(vec![row("else", 5)])];
+        let view = view(3, &looks).expect("a view");
+        assert_eq!(view.claims.len(), 1, "{view:?}");
+        let held = &view.claims[0];
+        assert_eq!((held.claim.token, held.claim.owner), (9, OwnerId(0xab)));
+        assert_eq!((held.claim.holder.label.as_str(), held.claim.holder.pid), ("a label", 42));
+        assert_eq!(held.ends_in, Duration::from_secs(1));
+        let free = super::view(3, &looks[1..2]).expect("a view");
+        assert_eq!((free.capacity, free.claims.len()), (0, 0));
+    }
+
+    #[test]
+    fn answers_are_understood() {
+        let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+        let taken = vote(&words(&["taken", "shared", "70"])).expect("a vote");
+        assert!(matches!(taken, Said::Vote(Vote::Taken { by: Whose::Readers, left: 70 })));
+        let stranger = |text| match vote(&words(&["taken", text, "70"])) {
+            Ok(Said::Vote(Vote::Taken { by, .. })) => by,
+            _ => panic!("taken"),
+        };
+        assert_eq!(stranger("=uuid"), stranger("=uuid"));
+        assert_ne!(stranger("=uuid"), stranger("=other"));
+        assert_eq!(stranger("ab"), Whose::Owner(0xab));
+        assert!(vote(&words(&["perhaps"])).is_err());
+    }
+}

@@ -1,0 +1,73 @@
+-- Asks for a vote. ARGV: owner, stamp, `all` or `shared`, lease, tokens, wait, run, not after, seat, pid, host, label.
+-- Answers { 'granted', counter }, { 'taken', by, left }, { 'late' } or { 'quarantine' }.
+local shared, lease, wait = ARGV[3] == 'shared', tonumber(ARGV[4]), ARGV[6] == '1'
+local run, not_after = ARGV[7], tonumber(ARGV[8])
+local said = ARGV[9] .. ' ' .. ARGV[10] .. ' ' .. ARGV[11] .. ' ' .. ARGV[12]
+
+if call('GET', MEMBER) ~= run then return { 'quarantine' } end
+if not_after > 0 and now > not_after then return { 'late' } end
+if tonumber(call('GET', GONE) or 0) >= stamp then return { 'gone' } end
+
+-- A key of another type stops the script here, before anything is written.
+local last = counter()
+if not last then return redis.error_reply('WRONGTYPE the counter of the name is not a number') end
+call('HLEN', STATE)
+call('ZCARD', QUEUE)
+expire_readers()
+local mine = is_mine()
+if mine and my_stamp() > stamp then return { 'gone' } end
+
+-- The writer that waits, if there is one: readers do not overtake it.
+local function waiting_writer()
+  for _, waiter in ipairs(call('ZRANGE', QUEUE, 0, 63)) do
+    if waiter ~= owner then
+      local found = call('HMGET', STATE, 'A' .. waiter, 'W' .. waiter)
+      local alive_until = tonumber(found[1] or 0)
+      if found[2] and alive_until > now and string.sub(found[2], 1, 4) == 'all ' then return alive_until - now end
+    end
+  end
+end
+
+local by, left
+if kind == 'stranger' then
+  by, left = '=' .. held, call('PTTL', HOLDER) * 1000
+elseif kind == 'owner' and (holder_of ~= owner or shared) then
+  by, left = holder_of, call('PTTL', HOLDER) * 1000
+elseif kind == 'shared' and not shared then
+  by, left = 'shared', call('PTTL', HOLDER) * 1000
+elseif shared and not mine then
+  left = waiting_writer()
+  if left then by = 'waiting' end
+end
+
+if by then
+  -- A lock that somebody made to last for ever.
+  if left < 0 then left = DAY * 1000000 end
+  if wait then
+    call('ZADD', QUEUE, 'NX', text(now), owner)
+    local weight = shared and 'shared ' or 'all '
+    local since = call('ZSCORE', QUEUE, owner)
+    call('HSET', STATE, 'W' .. owner, weight .. ARGV[9] .. ' ' .. text(since) .. ' ' .. ARGV[4] .. ' ' .. ARGV[5] .. ' ' ..
+      ARGV[10] .. ' ' .. ARGV[11] .. ' ' .. ARGV[12], 'A' .. owner, text(now + PATIENCE))
+    call('EXPIRE', STATE, DAY)
+    call('EXPIRE', QUEUE, DAY)
+  end
+  return { 'taken', by, text(left) }
+end
+
+local floor = tonumber(call('GET', FLOOR) or 0)
+-- A counter that is gone starts at the clock, and above all that this server ever gave.
+if last == 0 then last = math.max(now - 1, tonumber(call('GET', TOP) or 0)) end
+last = math.max(last, floor) + 1
+set_counter(last, owner)
+local claim = owner .. ' ' .. ARGV[5] .. ' 0 ' .. ARGV[4] .. ' 0 ' .. text(now) .. ' ' .. said
+if shared then
+  call('ZADD', ENDS, text(now + life(lease) * 1000), owner)
+  call('HSET', STATE, 'C' .. owner, claim, 'V' .. owner, text(stamp))
+  keep_readers()
+  show_readers()
+else
+  call('HSET', STATE, 'X', owner .. ' ' .. text(stamp))
+  call('SET', HOLDER, MARK .. claim, 'PX', text(life(lease)))
+end
+return { 'granted', text(last) }
