@@ -40,6 +40,8 @@ pub(crate) fn engines() -> Vec<Arc<dyn Bench>> {
         engines.push(Arc::new(Redis));
         engines.push(Arc::new(RedisSentinel));
         engines.push(Arc::new(RedisCluster));
+        engines.push(Arc::new(Redlock3));
+        engines.push(Arc::new(Redlock5));
     }
     engines
 }
@@ -59,6 +61,7 @@ enum Servers {
     One(Arc<servers::Redis>),
     Sentinels(Borrowed<servers::Sentinels>),
     Cluster(Borrowed<servers::Cluster>),
+    Quorum(Borrowed<servers::Quorum>),
 }
 
 pub(crate) struct Memory;
@@ -167,6 +170,55 @@ impl Bench for RedisCluster {
         }
         Ground { url, clock: None, dir: None, servers: Some(Servers::Cluster(found)) }
     }
+}
+
+pub(crate) struct Redlock3;
+
+impl Bench for Redlock3 {
+    fn word(&self) -> &'static str {
+        "redlock3"
+    }
+
+    fn missing(&self) -> Option<String> {
+        servers::Redis::missing()
+    }
+
+    fn runtime(&self) -> Runtime {
+        Redis.runtime()
+    }
+
+    fn ground(&self) -> Ground {
+        static IDLE: Idle<servers::Quorum> = Idle::new();
+        quorum(IDLE.take(|| servers::Quorum::start(3)))
+    }
+}
+
+pub(crate) struct Redlock5;
+
+impl Bench for Redlock5 {
+    fn word(&self) -> &'static str {
+        "redlock5"
+    }
+
+    fn missing(&self) -> Option<String> {
+        servers::Redis::missing()
+    }
+
+    fn runtime(&self) -> Runtime {
+        Redis.runtime()
+    }
+
+    fn ground(&self) -> Ground {
+        static IDLE: Idle<servers::Quorum> = Idle::new();
+        quorum(IDLE.take(|| servers::Quorum::start(5)))
+    }
+}
+
+fn quorum(found: Borrowed<servers::Quorum>) -> Ground {
+    for server in &found.value.servers {
+        server.command(&["FLUSHALL"]).ok();
+    }
+    Ground { url: found.value.url(), clock: None, dir: None, servers: Some(Servers::Quorum(found)) }
 }
 
 /// Servers that take long to start, between the cases that use them. A case has them to itself.
@@ -291,6 +343,7 @@ impl Ground {
             Some(Servers::One(server)) => format!("`127.0.0.1:{}`", server.port()),
             // They fail over, to a server that answers, if they are given the time.
             Some(Servers::Sentinels(_) | Servers::Cluster(_)) => "127.0.0.1:".into(),
+            Some(Servers::Quorum(all)) => format!("`127.0.0.1:{}`", all.value.servers[0].port()),
             None => format!("process {}", std::process::id()),
         }
     }
@@ -325,6 +378,10 @@ impl Servers {
                 all.spoilt.store(true, Ordering::Release);
                 all.value.members.iter().collect()
             }
+            Servers::Quorum(all) => {
+                all.spoilt.store(true, Ordering::Release);
+                all.value.servers.iter().collect()
+            }
         };
         stopped.iter().for_each(|server| server.pause());
         Paused(stopped.iter().map(|server| server.pid()).collect())
@@ -342,6 +399,55 @@ impl Drop for Paused {
             }
         }
     }
+}
+
+/// The ground, if its engine has semaphores; if not, it must refuse them.
+pub(crate) async fn counts(mut ground: Ground) -> Option<Ground> {
+    let client = ground.client().await;
+    if client.guarantees().counts {
+        return Some(ground);
+    }
+    refuses(client.semaphore("x", 1));
+    refuses(client.semaphore("x", 5));
+    None
+}
+
+/// The ground, if its engine has elections and latches; if not, it must refuse them.
+pub(crate) async fn elects(mut ground: Ground) -> Option<Ground> {
+    let client = ground.client().await;
+    if client.guarantees().elects && client.guarantees().cells {
+        return Some(ground);
+    }
+    if !client.guarantees().elects {
+        refuses(client.election("x"));
+    }
+    if !client.guarantees().cells {
+        refuses(client.latch("x", 3));
+    }
+    None
+}
+
+/// The ground, if its engine lets readers become writers; if not, it must refuse that and leave the reader its guard.
+pub(crate) async fn upgrades(mut ground: Ground) -> Option<Ground> {
+    let client = ground.client().await;
+    if client.guarantees().upgrades {
+        return Some(ground);
+    }
+    let reader = client.rwlock("x").expect("a name").read().await.expect("free");
+    let refused = reader.upgrade().await.expect_err("not possible here");
+    assert!(matches!(refused.error, leasehold::Error::Unsupported { .. }), "{refused}");
+    let refused = refused.guard.try_upgrade().await.expect_err("not possible here");
+    assert!(matches!(refused.error, leasehold::Error::Unsupported { .. }), "{refused}");
+    assert_eq!(refused.guard.standing(), leasehold::Standing::Held);
+    refused.guard.release().await.expect("still a reader");
+    None
+}
+
+/// Expects that an engine says that it can not do something.
+#[track_caller]
+pub(crate) fn refuses<T>(made: leasehold::Result<T>) {
+    let error = made.err().expect("what is not promised is refused");
+    assert!(matches!(error, leasehold::Error::Unsupported { .. }), "{error}");
 }
 
 /// Waits until something is so, and fails after ten seconds.

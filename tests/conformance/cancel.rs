@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use leasehold::{Client, Family};
 
-use crate::bench::{Ground, ms, until};
+use crate::bench::{Ground, counts, elects, ms, until, upgrades};
 use crate::wire::Fault;
 use crate::{Group, cases};
 
@@ -118,6 +118,7 @@ async fn a_dropped_release(ground: Ground) {
 }
 
 async fn a_dropped_write_and_upgrade(ground: Ground) {
+    let Some(ground) = upgrades(ground).await else { return };
     at_every_point(ground, async |client, _, depth| {
         let rwlock = client.rwlock("x").expect("a name");
         poll_and_drop(
@@ -135,6 +136,7 @@ async fn a_dropped_write_and_upgrade(ground: Ground) {
 }
 
 async fn a_dropped_acquire_of_permits(ground: Ground) {
+    let Some(ground) = counts(ground).await else { return };
     at_every_point(ground, async |client, _, depth| {
         let semaphore = client.semaphore("x", 3).expect("a name");
         poll_and_drop(async { (semaphore.acquire_many(2).await, semaphore.acquire().await) }, depth).await
@@ -151,6 +153,7 @@ async fn a_dropped_multi(ground: Ground) {
 }
 
 async fn a_dropped_campaign(ground: Ground) {
+    let Some(ground) = elects(ground).await else { return };
     at_every_point(ground, async |client, _, depth| {
         let election = client.election("x").expect("a name");
         poll_and_drop(
@@ -167,6 +170,7 @@ async fn a_dropped_campaign(ground: Ground) {
 }
 
 async fn a_dropped_observer(ground: Ground) {
+    let Some(ground) = elects(ground).await else { return };
     at_every_point(ground, async |client, _, depth| {
         let election = client.election("x").expect("a name");
         poll_and_drop(

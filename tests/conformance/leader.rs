@@ -10,6 +10,7 @@ use crate::{Group, cases};
 pub(crate) fn group() -> Group {
     cases!(
         "leader",
+        crate::bench::elects,
         [
             there_is_one_leader_and_everybody_sees_it,
             an_observer_sees_every_change_in_order,

@@ -52,6 +52,19 @@ macro_rules! cases {
             cases: vec![$((stringify!($case), (|ground| Box::pin($case(ground))) as crate::Case)),*],
         }
     };
+    // Cases for engines that can do something. `$able` gives the ground back, or checks that the engine refuses.
+    ($group:expr, $able:path, [$($case:ident),* $(,)?]) => {
+        crate::Group {
+            name: $group,
+            cases: vec![$((stringify!($case), (|ground| {
+                Box::pin(async move {
+                    if let Some(ground) = $able(ground).await {
+                        $case(ground).await;
+                    }
+                })
+            }) as crate::Case)),*],
+        }
+    };
 }
 pub(crate) use cases;
 

@@ -2,7 +2,7 @@
 
 use leasehold::{Error, Loss, Owner, Standing};
 
-use crate::bench::{Ground, ms, soon, until};
+use crate::bench::{Ground, ms, refuses, soon, until};
 use crate::history::the_checker_finds_what_is_wrong;
 use crate::{Group, cases};
 
@@ -99,6 +99,13 @@ async fn a_mutex_is_the_write_side_of_the_lock_of_that_name(mut ground: Ground) 
 async fn families_do_not_collide(mut ground: Ground) {
     let client = ground.client().await;
     let _lock = client.mutex("x").expect("a name").try_lock().await.expect("an answer").expect("free");
+    let guarantees = client.guarantees();
+    if !guarantees.counts {
+        refuses(client.semaphore("x", 2));
+        refuses(client.election("x"));
+        refuses(client.latch("x", 2));
+        return;
+    }
     let _permit =
         client.semaphore("x", 2).expect("a name").try_acquire().await.expect("an answer").expect("free");
     let _leader =
@@ -132,6 +139,13 @@ async fn a_lock_delay_closes_the_name_after_an_expiry_only(mut ground: Ground) {
     let other = ground.client().await;
     let delay = ms(1500);
     let careful = client.mutex("x").expect("a name").lease(ms(300)).lock_delay(delay);
+    if !client.guarantees().delays {
+        refuses(careful.lock().await);
+        refuses(careful.try_lock().await);
+        let free = other.mutex("x").expect("a name").try_lock().await.expect("an answer");
+        assert!(free.is_some(), "a refusal leaves nothing");
+        return;
+    }
     careful.lock().await.expect("free").release().await.expect("held");
     let theirs = other.mutex("x").expect("a name");
     theirs

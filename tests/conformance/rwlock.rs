@@ -2,7 +2,7 @@
 
 use leasehold::{Error, Family, Standing};
 
-use crate::bench::{Ground, ms, soon, until};
+use crate::bench::{Ground, ms, soon, until, upgrades};
 use crate::wire::Fault;
 use crate::{Group, cases};
 
@@ -56,7 +56,8 @@ async fn a_writer_is_not_starved_by_readers(mut ground: Ground) {
     assert!(late.try_read().await.expect("an answer").is_some());
 }
 
-async fn a_reader_becomes_the_writer_when_alone(mut ground: Ground) {
+async fn a_reader_becomes_the_writer_when_alone(ground: Ground) {
+    let Some(mut ground) = upgrades(ground).await else { return };
     let (one, two) = (ground.client().await, ground.client().await);
     let reader = one.rwlock("x").expect("a name").read().await.expect("free");
     let token = reader.token();
@@ -74,7 +75,8 @@ async fn a_reader_becomes_the_writer_when_alone(mut ground: Ground) {
     assert!(two.rwlock("x").expect("a name").try_write().await.expect("an answer").is_some());
 }
 
-async fn an_upgrade_goes_before_the_queue(mut ground: Ground) {
+async fn an_upgrade_goes_before_the_queue(ground: Ground) {
+    let Some(mut ground) = upgrades(ground).await else { return };
     let (one, two, three) = (ground.client().await, ground.client().await, ground.client().await);
     let reader = one.rwlock("x").expect("a name").read().await.expect("free");
     let rwlock = two.rwlock("x").expect("a name");
@@ -88,7 +90,8 @@ async fn an_upgrade_goes_before_the_queue(mut ground: Ground) {
     assert!(next.token() > token);
 }
 
-async fn a_second_upgrade_is_refused_and_keeps_its_guard(mut ground: Ground) {
+async fn a_second_upgrade_is_refused_and_keeps_its_guard(ground: Ground) {
+    let Some(mut ground) = upgrades(ground).await else { return };
     let (one, two) = (ground.client().await, ground.client().await);
     let first = one.rwlock("x").expect("a name").read().await.expect("free");
     let second = two.rwlock("x").expect("a name").read().await.expect("shared");
@@ -104,7 +107,8 @@ async fn a_second_upgrade_is_refused_and_keeps_its_guard(mut ground: Ground) {
     drop(soon("the first upgrade", upgrading).await.expect("no panic").expect("granted"));
 }
 
-async fn a_try_upgrade_does_not_wait(mut ground: Ground) {
+async fn a_try_upgrade_does_not_wait(ground: Ground) {
+    let Some(mut ground) = upgrades(ground).await else { return };
     let (one, two) = (ground.client().await, ground.client().await);
     let reader = one.rwlock("x").expect("a name").read().await.expect("free");
     let other = two.rwlock("x").expect("a name").read().await.expect("shared");
@@ -156,7 +160,8 @@ async fn a_dropped_reader_lets_the_writer_in(mut ground: Ground) {
     drop(soon("the writer", writing).await.expect("no panic").expect("granted"));
 }
 
-async fn a_dropped_upgrade_leaves_nothing(mut ground: Ground) {
+async fn a_dropped_upgrade_leaves_nothing(ground: Ground) {
+    let Some(mut ground) = upgrades(ground).await else { return };
     let (one, two) = (ground.client().await, ground.client().await);
     let reader = one.rwlock("x").expect("a name").read().await.expect("free");
     let other = two.rwlock("x").expect("a name").read().await.expect("shared");

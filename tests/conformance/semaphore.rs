@@ -13,6 +13,7 @@ use crate::{Group, cases};
 pub(crate) fn group() -> Group {
     cases!(
         "semaphore",
+        crate::bench::counts,
         [
             gives_out_as_many_as_there_are,
             is_used_to_the_full_and_never_beyond,

@@ -30,7 +30,7 @@ pub(crate) use self::disk::DiskRedis;
 pub(crate) use self::proxy::Proxy;
 pub(crate) use self::redis::{Connection, Redis, Reply};
 pub(crate) use self::tls::{Certificates, TlsRedis};
-pub(crate) use self::topology::{Cluster, Sentinels};
+pub(crate) use self::topology::{Cluster, Quorum, Sentinels};
 
 /// Nothing here takes longer than this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);

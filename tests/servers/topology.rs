@@ -71,6 +71,30 @@ impl Sentinels {
     }
 }
 
+/// Servers that know nothing of each other, and decide by majority.
+pub(crate) struct Quorum {
+    pub(crate) servers: Vec<Redis>,
+}
+
+impl Quorum {
+    /// What makes a server remember everything, so that it votes again right after a restart.
+    pub(crate) const REMEMBERS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+    pub(crate) fn start(servers: usize) -> Quorum {
+        Quorum::start_with(servers, &Quorum::REMEMBERS)
+    }
+
+    pub(crate) fn start_with(servers: usize, arguments: &[&str]) -> Quorum {
+        Quorum { servers: (0..servers).map(|_| Redis::start_with(arguments)).collect() }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let hosts: Vec<String> =
+            self.servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+        format!("redlock://{}", hosts.join(","))
+    }
+}
+
 /// Three primaries with a third of the slots each, and a replica for each of them.
 pub(crate) struct Cluster {
     /// The primaries first, as long as nothing happened.
