@@ -29,10 +29,11 @@ use self::scripts::SCRIPTS;
 use super::keys::Keys;
 use super::link::{Connected, Link};
 use super::reply::{host_text, owner_text};
-use super::scripts::Invocation;
+use super::scripts::{Invocation, Script};
 use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Refused, Released, Seat, WHOLE};
 use crate::engine::{
-    AfterDeath, Cell, CellValue, Engine, Guarantees, Hints, Reach, Renewal, Renewed, Reply, Swapped, View, Watching,
+    AfterDeath, Cell, CellValue, Engine, Guarantees, Hints, Reach, Renewal, Renewed, Reply, Swapped, View,
+    Watching,
 };
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
@@ -78,6 +79,8 @@ const FIRST_LIMIT: Duration = Duration::from_secs(1);
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long a server has to answer what is not about a lease.
 const LIMIT: Duration = Duration::from_secs(1);
+/// How long the others have when a majority has answered.
+const STRAGGLERS: Duration = Duration::from_millis(50);
 
 /// One client's connections to the servers.
 #[derive(Debug)]
@@ -117,7 +120,9 @@ impl Entry {
 struct Held {
     grant: Grant,
     shared: bool,
-    stamp: u64,
+    /// For each server, since which asking or renewal it had the claim when a majority last said yes. Another number means that there was a
+    /// gap in which somebody else may have held the name.
+    known: Vec<u64>,
     /// Seat, process, host and label.
     said: [String; 4],
 }
@@ -184,7 +189,7 @@ impl Redlock {
         .await;
         let mut nodes = Vec::new();
         for (number, link) in links.into_iter().enumerate() {
-            nodes.push(Arc::new(Node::new(number, link.map_err(relabel)?)));
+            nodes.push(Arc::new(Node::new(number, link.map_err(relabel)?, Arc::clone(&ears.look))));
         }
         let nodes: Nodes = nodes.into();
         wait_for_majority(&nodes).await?;
@@ -272,7 +277,10 @@ impl Redlock {
         failures.sort_by_key(|(number, _)| *number);
         let each: Vec<String> =
             failures.iter().map(|(_, error)| unlabelled(&error.to_string()).to_owned()).collect();
-        let what = format!("no majority of the {servers} servers can answer ({needed} are needed): {}", each.join("; "));
+        let what = format!(
+            "no majority of the {servers} servers can answer ({needed} are needed): {}",
+            each.join("; ")
+        );
         let source = failures.into_iter().next().map(|(_, error)| error.into());
         if retryable {
             Error::Unavailable { engine: ENGINE, what, source }
@@ -281,51 +289,85 @@ impl Redlock {
         }
     }
 
-    /// Runs a script at every server, and gives what those have answered that did in time. Fewer than a majority are an error.
-    async fn everywhere<T: redis::FromRedisValue>(&self, script: impl Fn(&Connected) -> Invocation) -> Result<Vec<T>> {
+    /// Runs a script at every server, and gives what those have answered that did in time, and why the others have not. Fewer than a majority
+    /// are an error. A majority that has answered does not wait for long.
+    async fn everywhere<T: redis::FromRedisValue + Send + 'static>(
+        &self,
+        script: impl Fn(&mut Invocation) + Send + Sync + 'static,
+        which: &'static Script,
+    ) -> Result<(Vec<T>, Vec<(usize, Error)>)> {
         self.check_process()?;
-        let answers = join_all(self.nodes.iter().map(|node| node.run_within(LIMIT, &script))).await;
-        let mut failures = Vec::new();
-        let mut good = Vec::new();
-        for (number, answer) in answers.into_iter().enumerate() {
-            match answer {
-                Ok(answer) => good.push(answer),
-                Err(error) => failures.push((number, error)),
+        let script = Arc::new(script);
+        let (send, mut answers) = mpsc::unbounded_channel();
+        for node in self.nodes.iter() {
+            let (node, send, script) = (Arc::clone(node), send.clone(), Arc::clone(&script));
+            self.runtime.spawn(async move {
+                let prepare = |_: &Connected| {
+                    let mut invocation = which.prepare();
+                    script(&mut invocation);
+                    invocation
+                };
+                let answer = node.run_within(LIMIT, prepare).await;
+                send.send((node.number, answer)).ok();
+            });
+        }
+        drop(send);
+        let needed = majority(self.nodes.len());
+        let (mut good, mut failures) = (Vec::new(), Vec::new());
+        loop {
+            let patience = if good.len() >= needed { STRAGGLERS } else { 2 * LIMIT };
+            match tokio::time::timeout(patience, answers.recv()).await {
+                Ok(Some((_, Ok(answer)))) => good.push(answer),
+                Ok(Some((number, Err(error)))) => failures.push((number, error)),
+                Ok(None) | Err(_) => break,
             }
         }
-        if good.len() < majority(self.nodes.len()) { Err(self.no_majority(failures)) } else { Ok(good) }
+        if good.len() < needed { Err(self.no_majority(failures)) } else { Ok((good, failures)) }
     }
 
     async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         self.check_process()?;
-        let Some(shortest) = renewals.iter().map(|renewal| renewal.lease).min() else { return Ok(Vec::new()) };
+        let Some(shortest) = renewals.iter().map(|renewal| renewal.lease).min() else {
+            return Ok(Vec::new());
+        };
         let limit = shortest / 7;
+        let round = self.next_stamp();
         let mut keys: Vec<Arc<NameKeys>> = Vec::with_capacity(renewals.len());
-        let mut args: Vec<String> = Vec::with_capacity(renewals.len() * 7);
+        let mut args: Vec<String> = Vec::with_capacity(renewals.len() * 6);
         for renewal in renewals {
             keys.push(self.keys_of(&renewal.name, renewal.owner)?);
             let held = self.table().get(&renewal.owner).and_then(|entry| entry.held.clone());
-            let (stamp, first, last, shared, said) = match held {
-                Some(Held { grant, shared, stamp, said }) => {
-                    (stamp, grant.token, grant.token + u64::from(grant.tokens) - 1, shared, said.join(" "))
+            let (first, last, shared, said) = match held {
+                Some(Held { grant, shared, said, .. }) => {
+                    (grant.token, grant.token + u64::from(grant.tokens) - 1, shared, said.join(" "))
                 }
                 // Nothing is known of it: it is renewed where it is, and not taken again where it is not.
-                None => (0, 0, 0, false, String::new()),
+                None => (0, 0, false, String::new()),
             };
-            args.extend([owner_text(renewal.owner), stamp.to_string(), first.to_string(), last.to_string()]);
-            args.extend([if shared { "shared" } else { "all" }.to_owned(), micros(renewal.lease).to_string(), said]);
+            args.extend([owner_text(renewal.owner), first.to_string(), last.to_string()]);
+            args.extend([
+                if shared { "shared" } else { "all" }.to_owned(),
+                micros(renewal.lease).to_string(),
+                said,
+            ]);
         }
         let (keys, args) = (Arc::new(keys), Arc::new(args));
         let (send, mut answers) = mpsc::unbounded_channel();
         for node in self.nodes.iter() {
-            let (node, send, keys, args) = (Arc::clone(node), send.clone(), Arc::clone(&keys), Arc::clone(&args));
+            let (node, send, keys, args) =
+                (Arc::clone(node), send.clone(), Arc::clone(&keys), Arc::clone(&args));
             self.runtime.spawn(async move {
-                let answer: Result<Vec<u8>> = node
+                let answer: Result<Vec<u64>> = node
                     .run_within(limit, |connected| {
                         let mut script = SCRIPTS.renew.prepare();
-                        script.key(MEMBER).key(TOP).arg(&connected.facts.run_id);
+                        script.key(MEMBER).key(TOP).arg(&connected.facts.run_id).arg(round);
                         for keys in keys.iter() {
-                            script.key(&keys.holder).key(&keys.token).key(&keys.state).key(&keys.ends).key(&keys.gone);
+                            script
+                                .key(&keys.holder)
+                                .key(&keys.token)
+                                .key(&keys.state)
+                                .key(&keys.ends)
+                                .key(&keys.gone);
                         }
                         args.iter().for_each(|word| {
                             script.arg(word);
@@ -337,28 +379,55 @@ impl Redlock {
             });
         }
         drop(send);
+        let known: Vec<Option<Vec<u64>>> = {
+            let table = self.table();
+            let held = |renewal: &Renewal| table.get(&renewal.owner)?.held.as_ref();
+            renewals.iter().map(|renewal| held(renewal).map(|held| held.known.clone())).collect()
+        };
+        let mut since: Vec<Vec<u64>> = vec![vec![0; self.nodes.len()]; renewals.len()];
         let mut seen: Vec<Vec<Option<Kept>>> = vec![vec![None; self.nodes.len()]; renewals.len()];
         let mut verdicts = vec![Verdict::Open; renewals.len()];
-        while verdicts.contains(&Verdict::Open) {
-            let Some((number, answer)) = answers.recv().await else { break };
-            let answer = answer.unwrap_or_default();
-            if answer.is_empty() && self.nodes[number].link.connected_now().is_some() {
-                self.ears.look.notify_one();
+        let asked_at = Instant::now();
+        loop {
+            // All are decided when a majority has answered. The others have a moment more: what is heard of them counts the next time, when
+            // one of these may be gone.
+            let open = verdicts.contains(&Verdict::Open);
+            let patience = if open { limit } else { (limit / 2).saturating_sub(asked_at.elapsed()) };
+            let Ok(Some((number, answer))) = tokio::time::timeout(patience, answers.recv()).await else {
+                break;
+            };
+            if answer.as_ref().is_ok_and(Vec::is_empty) {
+                self.nodes[number].not_a_member();
             }
+            let answer = answer.unwrap_or_default();
             for (at, seen) in seen.iter_mut().enumerate() {
+                since[at][number] = answer.get(at).copied().unwrap_or(0);
                 seen[number] = Some(match answer.get(at) {
-                    Some(1) => Kept::Still,
-                    Some(2) => Kept::Healed,
-                    Some(_) => Kept::Gone,
                     None => Kept::Silent,
+                    Some(0) => Kept::Gone,
+                    Some(since) if known[at].as_ref().is_none_or(|known| known[number] == *since) => {
+                        Kept::Still
+                    }
+                    Some(_) => Kept::Healed,
                 });
                 verdicts[at] = rules::renewed(seen);
             }
         }
         for (at, verdict) in verdicts.iter().enumerate() {
-            if *verdict == Verdict::Gone {
+            match verdict {
+                // What was taken again on the way counts from now on.
+                Verdict::Yes => {
+                    let mut table = self.table();
+                    if let Some(held) =
+                        table.get_mut(&renewals[at].owner).and_then(|entry| entry.held.as_mut())
+                    {
+                        let heard = held.known.iter_mut().zip(&since[at]).filter(|(_, since)| **since > 0);
+                        heard.for_each(|(known, since)| *known = *since);
+                    }
+                }
                 // What is left of it is in the way of others.
-                self.leave(&keys[at], renewals[at].owner);
+                Verdict::Gone => drop(self.leave(&keys[at], renewals[at].owner)),
+                Verdict::Unknown | Verdict::Open => {}
             }
         }
         let verdict = |verdict: &Verdict| match verdict {
@@ -389,7 +458,8 @@ impl Redlock {
                     script
                 };
                 let answer = node.run_within(limit, script).await;
-                let again = touched & 1 << node.number != 0 && answer.as_ref().is_err_and(Error::is_retryable);
+                let again =
+                    touched & 1 << node.number != 0 && answer.as_ref().is_err_and(Error::is_retryable);
                 send.send((node.number, answer)).ok();
                 drop(send);
                 let node = { Arc::downgrade(&node) };
@@ -468,14 +538,11 @@ impl Redlock {
     async fn downgrade(&self, name: &Name, owner: OwnerId, token: u64) -> Result<Answer> {
         let keys = self.keys_of(name, owner)?;
         let stamp = self.next_stamp();
-        let answers: Vec<u8> = self
-            .everywhere(|_| {
-                let mut script = SCRIPTS.downgrade.prepare();
-                keys.give(&mut script);
-                script.arg(owner_text(owner)).arg(stamp).arg(token);
-                script
-            })
-            .await?;
+        let give = move |script: &mut Invocation| {
+            keys.give(script);
+            script.arg(owner_text(owner)).arg(stamp).arg(token);
+        };
+        let (answers, failures): (Vec<u8>, _) = self.everywhere(give, &SCRIPTS.downgrade).await?;
         let needed = majority(self.nodes.len());
         let done = answers.iter().filter(|answer| **answer == 1).count();
         if done >= needed {
@@ -487,7 +554,7 @@ impl Redlock {
         if done + self.nodes.len() - answers.len() < needed {
             return Ok(Answer::Refused(Refused::NotHeld));
         }
-        Err(self.no_majority(Vec::new()))
+        Err(self.no_majority(failures))
     }
 
     async fn look_at(&self, name: &Name) -> Result<View> {
@@ -495,14 +562,11 @@ impl Redlock {
             return Ok(View::default());
         }
         let keys = self.keys_of(name, OwnerId(0))?;
-        let looks: Vec<reply::Look> = self
-            .everywhere(|_| {
-                let mut script = SCRIPTS.look.prepare();
-                keys.give(&mut script);
-                script.arg(owner_text(OwnerId(0))).arg(0);
-                script
-            })
-            .await?;
+        let give = move |script: &mut Invocation| {
+            keys.give(script);
+            script.arg(owner_text(OwnerId(0))).arg(0);
+        };
+        let (looks, _): (Vec<reply::Look>, _) = self.everywhere(give, &SCRIPTS.look).await?;
         reply::view(self.nodes.len(), &looks)
     }
 
@@ -561,8 +625,11 @@ async fn wait_for_majority(nodes: &Nodes) -> Result<()> {
         }
         if Instant::now() >= give_up {
             let each: Vec<String> = nodes.iter().filter_map(|node| node.trouble()).collect();
-            let what =
-                format!("no majority of the {} servers can be reached ({needed} are needed): {}", nodes.len(), each.join("; "));
+            let what = format!(
+                "no majority of the {} servers can be reached ({needed} are needed): {}",
+                nodes.len(),
+                each.join("; ")
+            );
             return Err(Error::Unavailable { engine: ENGINE, what, source: None });
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -572,7 +639,9 @@ async fn wait_for_majority(nodes: &Nodes) -> Result<()> {
 fn unsupported(family: Family) -> Error {
     let what = match family {
         Family::Lock => "knows only locks with one holder or many readers".to_owned(),
-        family => format!("can not keep a {family}, which needs one order of all changes; use another engine"),
+        family => {
+            format!("can not keep a {family}, which needs one order of all changes; use another engine")
+        }
     };
     Error::Unsupported { engine: ENGINE, what }
 }
@@ -611,10 +680,12 @@ impl Engine for Redlock {
     fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
         match alteration {
             Alteration::Downgrade { token, .. } => Box::pin(self.downgrade(name, owner, token)),
-            Alteration::TryUpgrade | Alteration::Upgrade => Box::pin(std::future::ready(Err(Error::Unsupported {
-                engine: ENGINE,
-                what: "can not turn a reader into the writer; release, then ask to write".into(),
-            }))),
+            Alteration::TryUpgrade | Alteration::Upgrade => {
+                Box::pin(std::future::ready(Err(Error::Unsupported {
+                    engine: ENGINE,
+                    what: "can not turn a reader into the writer; release, then ask to write".into(),
+                })))
+            }
             Alteration::Value(_) => refused(Family::Election),
         }
     }
@@ -666,14 +737,11 @@ impl Engine for Redlock {
                 return Ok(Vec::new());
             }
             let keys = self.keys_of(name, OwnerId(0))?;
-            let broken: Vec<reply::Broken> = self
-                .everywhere(|_| {
-                    let mut script = SCRIPTS.break_claims.prepare();
-                    keys.give(&mut script);
-                    script.arg(owner_text(OwnerId(0))).arg(0);
-                    script
-                })
-                .await?;
+            let give = move |script: &mut Invocation| {
+                keys.give(script);
+                script.arg(owner_text(OwnerId(0))).arg(0);
+            };
+            let (broken, _): (Vec<reply::Broken>, _) = self.everywhere(give, &SCRIPTS.break_claims).await?;
             reply::broken(self.nodes.len(), &broken)
         })
     }

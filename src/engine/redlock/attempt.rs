@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::node::{Node, insist, server_now};
@@ -79,14 +79,18 @@ impl Redlock {
         let shared = ask.weight != ask.capacity;
         self.touch(ask);
         let (send, mut votes) = mpsc::unbounded_channel();
+        let mut voted = Vec::with_capacity(self.nodes.len());
         for node in self.nodes.iter() {
             let (node, send) = (Arc::clone(node), send.clone());
+            let (voting, over) = watch::channel(());
+            voted.push(over);
             let (keys, said, ask) = (Arc::clone(keys), said.clone(), ask.clone());
             // Tasks of their own: what was sent must be known to have been sent, whatever becomes of the caller.
             self.runtime.spawn(async move {
                 let vote = vote(&node, &keys, &ask, &said, stamp, limit).await;
                 // Nobody listens when it is decided.
                 send.send((node.number, vote)).ok();
+                drop(voting);
             });
         }
         drop(send);
@@ -103,13 +107,10 @@ impl Redlock {
                 Vote::Silent
             }));
         };
-        if failures.iter().any(|(number, _)| self.nodes[*number].link.connected_now().is_some()) {
-            self.ears.look.notify_one();
-        }
         let outcome = match verdict {
-            Poll::Majority { token } => match self.commit(keys, ask, stamp, token, limit).await? {
+            Poll::Majority { token } => match self.commit(keys, ask, (stamp, token), &voted, limit).await? {
                 Some(grant) => {
-                    let held = Held { grant, shared, stamp, said };
+                    let held = Held { grant, shared, known: vec![stamp; self.nodes.len()], said };
                     let mut table = self.table();
                     // Gone if the owner has left meanwhile.
                     if let Some(entry) = table.get_mut(&ask.owner) {
@@ -128,28 +129,18 @@ impl Redlock {
         };
         // Also where the answer got lost; not where the answer was no.
         for (node, vote) in self.nodes.iter().zip(&seen) {
-            let refused = matches!(vote, Some(Vote::Taken { .. }));
-            let unheard = matches!(vote, Some(Vote::Silent)) && node.link.connected_now().is_none();
-            if !refused {
-                let patience = if unheard { ask.lease } else { ask.lease.min(2 * limit) };
-                self.undo(node, keys, ask, stamp, patience, limit);
+            if !matches!(vote, Some(Vote::Taken { .. })) {
+                self.undo(node, keys, ask, stamp, limit);
             }
         }
         Ok(outcome)
     }
 
     /// Gives back in the background what an attempt may have taken at a server. The owner keeps its place.
-    fn undo(
-        &self,
-        node: &Arc<Node>,
-        keys: &Arc<NameKeys>,
-        ask: &Ask,
-        stamp: u64,
-        patience: Duration,
-        limit: Duration,
-    ) {
+    fn undo(&self, node: &Arc<Node>, keys: &Arc<NameKeys>, ask: &Ask, stamp: u64, limit: Duration) {
         let (keys, owner) = (Arc::clone(keys), super::owner_text(ask.owner));
-        let until = Instant::now() + patience;
+        // Until its claim would have ended by itself.
+        let until = Instant::now() + ask.lease.mul_f64(1.01) + limit;
         self.runtime.spawn(insist(Arc::downgrade(node), until, limit, move |_| {
             let mut script = SCRIPTS.release.prepare();
             keys.give(&mut script);
@@ -163,8 +154,8 @@ impl Redlock {
         &self,
         keys: &Arc<NameKeys>,
         ask: &Ask,
-        stamp: u64,
-        token: u64,
+        (stamp, token): (u64, u64),
+        voted: &[watch::Receiver<()>],
         limit: Duration,
     ) -> Result<Option<Grant>> {
         let tokens = ask.tokens.max(1);
@@ -172,10 +163,13 @@ impl Redlock {
         for proposal in 1..=PROPOSALS {
             let last = first + u64::from(tokens) - 1;
             let (send, mut answers) = mpsc::unbounded_channel();
-            for node in self.nodes.iter() {
+            for (node, voted) in self.nodes.iter().zip(voted) {
                 let (node, send, keys) = (Arc::clone(node), send.clone(), Arc::clone(keys));
                 let owner = super::owner_text(ask.owner);
+                let mut voted = voted.clone();
                 self.runtime.spawn(async move {
+                    // A token that overtakes the request for the vote finds no claim. It ends when nobody votes any more.
+                    voted.changed().await.ok();
                     let answer = node
                         .run_within::<Vec<Vec<u8>>>(limit, |connected| {
                             let mut script = SCRIPTS.commit.prepare();
@@ -184,7 +178,10 @@ impl Redlock {
                             script
                         })
                         .await;
-                    let answer = answer.and_then(|answer| super::reply::commit(&answer));
+                    let answer = match answer.and_then(|answer| super::reply::commit(&answer)) {
+                        Ok(None) => Err(node.not_a_member()),
+                        answer => answer.map(|answer| answer.unwrap_or(Commit::Silent)),
+                    };
                     send.send((node.number, answer)).ok();
                 });
             }
@@ -198,7 +195,7 @@ impl Redlock {
                     Committed::Open => {}
                 }
                 let Some((number, answer)) = answers.recv().await else { return Ok(None) };
-                seen[number] = Some(answer.ok().flatten().unwrap_or(Commit::Silent));
+                seen[number] = Some(answer.unwrap_or(Commit::Silent));
             };
             first = last.max(above) + 1;
             tokio::time::sleep(random(Duration::from_micros(500 * u64::from(proposal)))).await;
@@ -226,14 +223,16 @@ async fn vote(
 ) -> Result<Vote> {
     let give_up = Instant::now() + limit;
     let shared = ask.weight != ask.capacity;
-    let mut late = false;
+    let mut clock = None;
+    // Nothing is sent when somebody has long decided without it.
+    node.must_be_connected()?;
     loop {
         let left = give_up.saturating_duration_since(Instant::now());
         let answer: Vec<Vec<u8>> = node
             .run_within(left, |connected| {
                 let mut script = SCRIPTS.vote.prepare();
                 keys.give(&mut script);
-                let not_after = if late { 0 } else { server_now(connected) + micros(limit) };
+                let not_after = clock.unwrap_or_else(|| server_now(connected)) + micros(limit);
                 script
                     .arg(super::owner_text(ask.owner))
                     .arg(stamp)
@@ -252,8 +251,8 @@ async fn vote(
         match super::reply::vote(&answer)? {
             super::reply::Said::Vote(vote) => return Ok(vote),
             super::reply::Said::Quarantine => return Err(node.not_a_member()),
-            // The server's clock is not what it was when we connected; we still wait, so it is not late.
-            super::reply::Said::Late => late = true,
+            // The server's clock is not what it was when we connected; we still wait, so it was not late.
+            super::reply::Said::Late(now) => clock = Some(now),
         }
     }
 }

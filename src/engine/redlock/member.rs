@@ -60,6 +60,9 @@ pub(super) async fn register(nodes: &Nodes, max_lease: Duration, look: Arc<Notif
             let nodes: Option<Nodes> = weak.iter().map(Weak::upgrade).collect();
             let Some(nodes) = nodes else { return };
             next = review(&nodes, max_lease).await;
+            drop(nodes);
+            // Many may ask for it.
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
     Ok(Registrar(task.abort_handle()))
@@ -79,10 +82,11 @@ async fn review(nodes: &Nodes, max_lease: Duration) -> Option<Duration> {
     let mut next = None;
     // One that is let in may be what another waits for.
     for _ in 0..=nodes.len() {
-        let found = join_all(nodes.iter().map(|node| async {
-            tokio::time::timeout(LIMIT, inspect(node, max_lease)).await.ok()?.ok()
-        }))
-        .await;
+        let found =
+            join_all(nodes.iter().map(|node| async {
+                tokio::time::timeout(LIMIT, inspect(node, max_lease)).await.ok()?.ok()
+            }))
+            .await;
         let longest = found.iter().flatten().map(|(_, longest)| *longest).max().unwrap_or(max_lease);
         let mut seen: Vec<Option<Seen>> = found.into_iter().map(|found| Some(found?.0)).collect();
         // The same server behind two addresses votes once.
@@ -116,7 +120,8 @@ async fn review(nodes: &Nodes, max_lease: Duration) -> Option<Duration> {
                     next = Some(AGAIN);
                 }
                 (Standing::Quarantined { left }, _) => {
-                    let what = format!("`{server}` has lost its data, or may have; it votes again in {left:.1?}");
+                    let what =
+                        format!("`{server}` has lost its data, or may have; it votes again in {left:.1?}");
                     tracing::debug!(target: "leasehold", what);
                     node.set_barred(Some(what));
                     next = Some(next.unwrap_or(*left).min(*left).max(Duration::from_millis(10)));
@@ -145,7 +150,8 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     let mut connection = connected.connection.clone();
     let mut info = redis::cmd("INFO");
     info.arg("server");
-    let info: String = node.link.call(&connected, info.query_async(&mut connection)).await.map_err(relabel)?;
+    let info: String =
+        node.link.call(&connected, info.query_async(&mut connection)).await.map_err(relabel)?;
     let field = |name: &str| {
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default().trim()
     };
@@ -156,7 +162,7 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
             node.link.server()
         );
         node.set_barred(Some(what));
-        return Err(node.not_a_member());
+        return Err(node.silent());
     }
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("append*");
@@ -165,7 +171,8 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     let says = |name: &str, value: &str| config.get(name).is_some_and(|found| found == value);
     let mut script = SCRIPTS.inspect.prepare();
     script.key(MEMBER).key(TOP).key(FLOOR).key(MISSED).key(LONGEST).arg(micros(max_lease));
-    let said: Vec<String> = node.link.call(&connected, script.call(&mut connection)).await.map_err(relabel)?;
+    let said: Vec<String> =
+        node.link.call(&connected, script.call(&mut connection)).await.map_err(relabel)?;
     let [top, now, missed, longest] = numbers(said.get(1..).unwrap_or_default())?;
     let seen = Seen {
         run,

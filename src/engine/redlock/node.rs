@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use redis::FromRedisValue;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::super::link::{Connected, Link};
@@ -20,6 +22,8 @@ pub(super) struct Node {
     pub(super) link: Link,
     /// Why it may not vote, if it may not.
     barred: Mutex<Option<String>>,
+    /// Asks for somebody to look whether it may vote.
+    look: Arc<Notify>,
 }
 
 impl fmt::Debug for Node {
@@ -29,12 +33,24 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    pub(super) fn new(number: usize, link: Link) -> Node {
-        Node { number, link, barred: Mutex::default() }
+    pub(super) fn new(number: usize, link: Link, look: Arc<Notify>) -> Node {
+        Node { number, link, barred: Mutex::default(), look }
+    }
+
+    /// An error if it is not connected now.
+    pub(super) fn must_be_connected(&self) -> Result<()> {
+        // It says at once what can not get better by itself.
+        match self.link.connected().now_or_never() {
+            Some(connected) => connected.map(drop).map_err(relabel),
+            None => Err(self.silent()),
+        }
     }
 
     /// Runs a script. Waits for a connection; the caller limits the wait.
-    pub(super) async fn run<T: FromRedisValue>(&self, script: impl FnOnce(&Connected) -> Invocation) -> Result<T> {
+    pub(super) async fn run<T: FromRedisValue>(
+        &self,
+        script: impl FnOnce(&Connected) -> Invocation,
+    ) -> Result<T> {
         let connected = self.link.connected().await?;
         let invocation = script(&connected);
         let mut connection = connected.connection.clone();
@@ -66,8 +82,9 @@ impl Node {
         self.barred.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The error for a server that may not vote.
+    /// The error for a server that says that it may not vote.
     pub(super) fn not_a_member(&self) -> Error {
+        self.look.notify_one();
         let what = self.barred().unwrap_or_else(|| {
             format!("`{}` has forgotten that it may vote; it will be looked at", self.link.server())
         });

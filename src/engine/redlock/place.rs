@@ -49,7 +49,8 @@ impl Place {
         let mut targets = Vec::new();
         let mut keys = None;
         for host in &hosts {
-            let (user, host) = host.rsplit_once('@').map_or((shared_user, *host), |(user, host)| (Some(user), host));
+            let (user, host) =
+                host.rsplit_once('@').map_or((shared_user, *host), |(user, host)| (Some(user), host));
             let user = user.map(|user| format!("{user}@")).unwrap_or_default();
             let single = Single::parse(&format!("{plain}://{user}{host}/{db}?{}", options.join("&")))?;
             let Servers::One(source) = single.servers else {
@@ -73,7 +74,10 @@ impl Place {
             )));
         };
         if targets.len() > usize::try_from(u32::BITS).unwrap_or(32) {
-            return Err(Error::Unsupported { engine: ENGINE, what: "takes at most 32 servers; five are plenty".into() });
+            return Err(Error::Unsupported {
+                engine: ENGINE,
+                what: "takes at most 32 servers; five are plenty".into(),
+            });
         }
         if targets.len() % 2 == 0 {
             let servers = targets.len();
@@ -89,7 +93,8 @@ impl Place {
 
 /// Reads `60s`, `500ms` or `60`.
 fn duration(text: &str) -> Result<Duration> {
-    let (number, unit) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
+    let (number, unit) =
+        text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
     let wrong = || {
         Error::invalid(format!(
             "`max_lease={text}` is not a time between 100ms and a day; it looks like `60s`, `500ms` or `5m`"
@@ -139,7 +144,9 @@ mod tests {
             let error = Place::parse(url).err().expect("refused").to_string();
             assert!(error.contains(words), "{error}");
         }
-        for url in ["redlock://u:secret@a,b?c=1,d", "redlock://u:secret@a:x,b,c", "redlock://u:half?secret@a,b,c"] {
+        for url in
+            ["redlock://u:secret@a,b?c=1,d", "redlock://u:secret@a:x,b,c", "redlock://u:half?secret@a,b,c"]
+        {
             let error = Place::parse(url).err().expect("refused").to_string();
             assert!(!error.contains("secret"), "{error}");
         }

@@ -1,6 +1,7 @@
--- Renews many claims. KEYS: member, top; then holder, counter, state, ends, gone for each. ARGV: run; then for each its owner, stamp,
--- first and last token, `all` or `shared`, lease, and what is said of its holder (seat, pid, host, label).
--- Answers for each 1 still mine, 2 taken again, 0 not mine; nothing at all from a server that may not vote.
+-- Renews many claims. KEYS: member, top; then holder, counter, state, ends, gone for each. ARGV: run, the number of this renewal; then
+-- for each its owner, first and last token, `all` or `shared`, lease, and what is said of its holder (seat, pid, host, label).
+-- Answers for each the number of the asking or renewal since which the claim has been here, 0 if it is not; nothing at all from a server
+-- that may not vote.
 local call = redis.call
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -23,11 +24,11 @@ end
 -- A renewal takes no more of a memory that is full: see ../redis/full_memory.lua.
 if KEYS[5] then read('HDEL', KEYS[5], '') end
 
-local STILL, HEALED, GONE = 1, 2, 0
-local verdicts = {}
+local stamp = ARGV[2]
+local answers = {}
 for i = 0, (#KEYS - 2) / 5 - 1 do
   local HOLDER, TOKEN, STATE, ENDS, UNDONE = unpack(KEYS, i * 5 + 3, i * 5 + 7)
-  local owner, stamp, first, last, weight, lease, said = unpack(ARGV, i * 7 + 2, i * 7 + 8)
+  local owner, first, last, weight, lease, said = unpack(ARGV, i * 6 + 3, i * 6 + 8)
   local shared = weight == 'shared'
   local left = math.ceil(tonumber(lease) * 1.01 / 1000) + 2
   local ends = text(now + left * 1000)
@@ -38,46 +39,70 @@ for i = 0, (#KEYS - 2) / 5 - 1 do
     local latest = call('ZREVRANGE', ENDS, 0, 0, 'WITHSCORES')
     call('SET', HOLDER, SHARED, 'PX', text(math.ceil((latest[2] - now) / 1000)))
   end
-  local function take()
+  local function take(since)
     if shared then
       call('ZADD', ENDS, ends, owner)
-      call('HSET', STATE, 'C' .. owner, claim, 'V' .. owner, stamp)
+      call('HSET', STATE, 'C' .. owner, claim, 'V' .. owner, since)
       show_readers()
     else
-      call('HSET', STATE, 'X', owner .. ' ' .. stamp)
+      call('HSET', STATE, 'X', owner .. ' ' .. since)
       call('SET', HOLDER, MARK .. claim, 'PX', text(left))
     end
   end
-  local verdict = GONE
+  -- What is here of this owner: its token, and the asking or renewal that it answers.
+  local token, since
   if held == SHARED then
     local score = read('ZSCORE', ENDS, owner)
     if score and tonumber(score) > now then
-      call('ZADD', ENDS, ends, owner)
-      show_readers()
-      verdict = STILL
+      token = string.match(call('HGET', STATE, 'C' .. owner) or '', '^%x+ %d+ (%d+) ') or '0'
+      since = call('HGET', STATE, 'V' .. owner)
     end
   elseif held and string.sub(held, 1, #MARK + #owner + 1) == MARK .. owner .. ' ' then
-    -- One that has missed a downgrade hears of it here.
-    if shared then take() else call('PEXPIRE', HOLDER, text(left)) end
-    verdict = STILL
+    token = string.match(held, '^%S+ %x+ %d+ (%d+) ') or '0'
+    local of, number = string.match(call('HGET', STATE, 'X') or '', '^(%x+) (%d+)$')
+    since = of == owner and number
   end
-  if verdict == GONE and (not held or (shared and held == SHARED)) and first ~= '0' then
-    local counter = tonumber(read('GET', TOKEN) or 0)
-    local by = read('HGET', STATE, 'by')
-    local undone = tonumber(read('GET', UNDONE) or 0) >= tonumber(stamp)
-    local free = counter and (counter < tonumber(first) or (counter == tonumber(last) and by == owner .. ':' .. last))
-    if free and not undone then
-      call('SET', TOKEN, last, 'EX', DAY)
-      call('HSET', STATE, 'by', owner .. ':' .. last)
-      if tonumber(last) > tonumber(call('GET', TOP) or 0) then call('SET', TOP, last) end
-      take()
-      verdict = HEALED
+  local answer = 0
+  local counter = tonumber(read('GET', TOKEN) or 0)
+  local by = read('HGET', STATE, 'by')
+  local function raise()
+    local number = text(math.max(counter, tonumber(last)))
+    call('SET', TOKEN, number, 'EX', DAY)
+    call('HSET', STATE, 'by', owner .. ':' .. number)
+    if tonumber(number) > tonumber(call('GET', TOP) or 0) then call('SET', TOP, number) end
+  end
+  if not counter or first == '0' then
+    -- The counter is in use for something else, or nobody knows the token: it lasts, and that is all.
+    counter = math.huge
+  end
+  if token then
+    answer = tonumber(since or 1)
+    -- It has not heard of the token. If its own counter is above, that is its own vote, and does no harm.
+    local missed = token ~= first
+      and (counter < tonumber(first) or (counter == tonumber(first) and by == owner .. ':' .. first))
+    if missed then raise() end
+    -- It may have missed a downgrade, too.
+    if missed or (shared and held ~= SHARED) then
+      take(since or '1')
+    elseif shared then
+      call('ZADD', ENDS, ends, owner)
+      show_readers()
+    else
+      call('PEXPIRE', HOLDER, text(left))
+    end
+  elseif not held or (shared and held == SHARED) then
+    -- Whoever else has had it here has raised the counter.
+    local never_since = counter < tonumber(first) or (counter < math.huge and by == owner .. ':' .. text(counter))
+    if never_since and tonumber(read('GET', UNDONE) or 0) < tonumber(stamp) then
+      raise()
+      take(stamp)
+      answer = tonumber(stamp)
     end
   end
-  if verdict ~= GONE then
+  if answer ~= 0 then
     call('EXPIRE', STATE, DAY)
     call('EXPIRE', TOKEN, DAY)
   end
-  verdicts[#verdicts + 1] = verdict
+  answers[#answers + 1] = answer
 end
-return verdicts
+return answers

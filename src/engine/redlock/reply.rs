@@ -18,8 +18,8 @@ pub(super) fn strange(what: &str) -> Error {
 /// What a server said to a request for its vote, or why it is none.
 pub(super) enum Said {
     Vote(Vote),
-    /// It came too late by the server's clock.
-    Late,
+    /// It came too late by the server's clock, which says this.
+    Late(u64),
     /// The server may not vote.
     Quarantine,
 }
@@ -29,7 +29,7 @@ pub(super) fn vote(answer: &[Vec<u8>]) -> Result<Said> {
     Ok(match word(0) {
         b"granted" => Said::Vote(Vote::Granted { counter: number(word(1))? }),
         b"taken" => Said::Vote(Vote::Taken { by: whose(word(1))?, left: number(word(2))? }),
-        b"late" => Said::Late,
+        b"late" => Said::Late(number(word(1))?),
         b"quarantine" => Said::Quarantine,
         // Undone before it came.
         b"gone" => Said::Vote(Vote::Silent),
@@ -103,7 +103,10 @@ fn part(now: u64, (text, left): &Row) -> Result<(String, Part)> {
         holder: Arc::new(Holder {
             host: String::new(),
             pid: 0,
-            label: format!("a client that is not leasehold (`{}`)", text.chars().take(60).collect::<String>()),
+            label: format!(
+                "a client that is not leasehold (`{}`)",
+                text.chars().take(60).collect::<String>()
+            ),
         }),
         value: Arc::default(),
     };
@@ -111,7 +114,8 @@ fn part(now: u64, (text, left): &Row) -> Result<(String, Part)> {
         let mut words = text.strip_prefix("redlock/1 ")?.splitn(9, ' ');
         let owner = owner_of(words.next()?.as_bytes())?;
         let mut number = || words.next()?.parse::<u64>().ok();
-        let (tokens, token, lease, lock_delay, since) = (number()?, number()?, number()?, number()?, number()?);
+        let (tokens, token, lease, lock_delay, since) =
+            (number()?, number()?, number()?, number()?, number()?);
         let (seat, pid) = (number()?, u32::try_from(number()?).ok()?);
         let (host, label) = words.next()?.split_once(' ')?;
         let holder = Arc::new(Holder { host: host.to_owned(), pid, label: label.to_owned() });
@@ -136,7 +140,7 @@ fn held<'a>(servers: usize, answers: impl Iterator<Item = (u64, &'a [Row])>) -> 
     let needed = majority(servers);
     let whole = |mut parts: Vec<Part>| {
         // Until a majority does not hold it any more.
-        parts.sort_by(|one, other| other.left.cmp(&one.left));
+        parts.sort_by_key(|part| std::cmp::Reverse(part.left));
         let ends_in = parts.get(needed - 1)?.left;
         let held_for = parts.iter().map(|part| part.held_for).max().unwrap_or_default();
         let token = parts.iter().map(|part| part.claim.token).max().unwrap_or(0);
@@ -151,7 +155,8 @@ fn held<'a>(servers: usize, answers: impl Iterator<Item = (u64, &'a [Row])>) -> 
 /// What the servers know together.
 pub(super) fn view(servers: usize, looks: &[Look]) -> Result<View> {
     let nows = looks.iter().map(|(now, ..)| number(now)).collect::<Result<Vec<u64>>>()?;
-    let mut claims = held(servers, nows.iter().copied().zip(looks.iter().map(|(_, rows, _)| rows.as_slice())))?;
+    let mut claims =
+        held(servers, nows.iter().copied().zip(looks.iter().map(|(_, rows, _)| rows.as_slice())))?;
     // A reader's mark says nothing of how much it takes; two at once are readers.
     if claims.len() > 1 {
         claims.iter_mut().for_each(|held| held.claim.weight = 1);
@@ -159,7 +164,9 @@ pub(super) fn view(servers: usize, looks: &[Look]) -> Result<View> {
     let mut waiters: BTreeMap<OwnerId, Waiting> = BTreeMap::new();
     for (now, (.., rows)) in nows.iter().zip(looks) {
         for (owner, text) in rows {
-            let Some(waiting) = owner_of(owner).and_then(|owner| waiting(owner, text, *now)) else { continue };
+            let Some(waiting) = owner_of(owner).and_then(|owner| waiting(owner, text, *now)) else {
+                continue;
+            };
             let known = waiters.entry(waiting.waiter.owner).or_insert_with(|| waiting.clone());
             if known.waited < waiting.waited {
                 *known = waiting;
@@ -169,7 +176,7 @@ pub(super) fn view(servers: usize, looks: &[Look]) -> Result<View> {
     let mut waiters: Vec<Waiting> = waiters.into_values().collect();
     // The holder of a majority may stand in a queue that did not hear of its grant.
     waiters.retain(|waiting| claims.iter().all(|held| held.claim.owner != waiting.waiter.owner));
-    waiters.sort_by(|one, other| other.waited.cmp(&one.waited));
+    waiters.sort_by_key(|waiting| std::cmp::Reverse(waiting.waited));
     let in_use = !claims.is_empty() || !waiters.is_empty();
     Ok(View {
         capacity: if in_use { WHOLE } else { 0 },
@@ -196,7 +203,11 @@ fn waiting(owner: OwnerId, text: &[u8], now: u64) -> Option<Waiting> {
         lock_delay: 0,
         since,
         alive_until: now,
-        holder: Arc::new(Holder { host: host.to_owned(), pid: u32::try_from(pid).ok()?, label: label.to_owned() }),
+        holder: Arc::new(Holder {
+            host: host.to_owned(),
+            pid: u32::try_from(pid).ok()?,
+            label: label.to_owned(),
+        }),
         value: Arc::default(),
     };
     Some(Waiting { waiter, waited: Duration::from_micros(now.saturating_sub(since)) })
@@ -221,7 +232,8 @@ mod tests {
     fn what_a_majority_holds_is_held() {
         let claim = |token: u64| format!("redlock/1 {:032x} 1 {token} 30000000 0 50 7 42 host a label", 0xab);
         let look = |rows: Vec<Row>| (b"100".to_vec(), rows, Vec::new());
-        let looks = [look(vec![row(&claim(9), 1012)]), look(vec![row(&claim(0), 2022)]), look(vec![row("else", 5)])];
+        let looks =
+            [look(vec![row(&claim(9), 1012)]), look(vec![row(&claim(0), 2022)]), look(vec![row("else", 5)])];
         let view = view(3, &looks).expect("a view");
         assert_eq!(view.claims.len(), 1, "{view:?}");
         let held = &view.claims[0];

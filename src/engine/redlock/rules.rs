@@ -125,7 +125,8 @@ pub(crate) enum Committed {
 /// Counts what the servers said to a token.
 pub(crate) fn committed(answers: &[Option<Commit>]) -> Committed {
     let needed = majority(answers.len());
-    let count = |wanted: fn(&Commit) -> bool| answers.iter().flatten().filter(|answer| wanted(answer)).count();
+    let count =
+        |wanted: fn(&Commit) -> bool| answers.iter().flatten().filter(|answer| wanted(answer)).count();
     let accepted = count(|answer| *answer == Commit::Accepted);
     let above = count(|answer| matches!(answer, Commit::Above { .. }));
     let open = answers.iter().filter(|answer| answer.is_none()).count();
@@ -253,9 +254,8 @@ pub(crate) fn standings(servers: &[Option<Seen>], quarantine: Duration) -> Vec<S
     let above_all = |all: &[&Seen]| all.iter().map(|seen| seen.top.max(seen.now)).max().unwrap_or(0);
     // Nobody has ever voted, or all have forgotten, which comes to the same.
     let fresh = all.as_deref().filter(|all| all.iter().all(|seen| seen.mark.is_none()));
-    let left = |seen: &Seen| {
-        quarantine.saturating_sub(if seen.mark.is_some() { seen.up } else { seen.missed })
-    };
+    let left =
+        |seen: &Seen| quarantine.saturating_sub(if seen.mark.is_some() { seen.up } else { seen.missed });
     let members: Vec<&Seen> = servers.iter().flatten().filter(|seen| is_member(seen)).collect();
     let standing = |seen: &Option<Seen>| {
         let Some(seen) = seen else { return Standing::Silent };
@@ -348,8 +348,14 @@ mod tests {
         let member = Some(seen(Some("r")));
         let forgot = |missed| Some(Seen { missed, top: 0, ..seen(None) });
         let of = |servers: &[Option<Seen>]| standings(servers, 2 * SECOND);
-        assert_eq!(of(&[member.clone(), member.clone(), forgot(SECOND)])[2], Standing::Quarantined { left: SECOND });
-        assert_eq!(of(&[member.clone(), member.clone(), forgot(2 * SECOND)])[2], Standing::Admit { floor: 5 });
+        assert_eq!(
+            of(&[member.clone(), member.clone(), forgot(SECOND)])[2],
+            Standing::Quarantined { left: SECOND }
+        );
+        assert_eq!(
+            of(&[member.clone(), member.clone(), forgot(2 * SECOND)])[2],
+            Standing::Admit { floor: 5 }
+        );
         // One other is no majority, and the third may know better.
         assert_eq!(of(&[member.clone(), None, forgot(2 * SECOND)])[2], Standing::Alone);
         // A majority has forgotten: the clocks must do.
@@ -359,10 +365,16 @@ mod tests {
         let old = Seen { up: 2 * SECOND, ..seen(Some("before")) };
         assert_eq!(of(&[member.clone(), member.clone(), Some(old.clone())])[2], Standing::Admit { floor: 5 });
         let young = Seen { up: SECOND, missed: 9 * SECOND, ..old };
-        assert_eq!(of(&[member.clone(), member.clone(), Some(young.clone())])[2], Standing::Quarantined { left: SECOND });
+        assert_eq!(
+            of(&[member.clone(), member.clone(), Some(young.clone())])[2],
+            Standing::Quarantined { left: SECOND }
+        );
         let whole = Seen { forgets_nothing: true, ..young };
         assert_eq!(of(&[member, None, Some(whole)])[2], Standing::Admit { floor: 0 });
         // The first of all.
-        assert_eq!(of(&[Some(seen(None)), Some(seen(None)), Some(seen(None))]), [Standing::Admit { floor: 100 }; 3]);
+        assert_eq!(
+            of(&[Some(seen(None)), Some(seen(None)), Some(seen(None))]),
+            [Standing::Admit { floor: 100 }; 3]
+        );
     }
 }

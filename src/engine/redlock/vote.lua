@@ -1,11 +1,11 @@
 -- Asks for a vote. ARGV: owner, stamp, `all` or `shared`, lease, tokens, wait, run, not after, seat, pid, host, label.
--- Answers { 'granted', counter }, { 'taken', by, left }, { 'late' } or { 'quarantine' }.
+-- Answers { 'granted', counter }, { 'taken', by, left }, { 'late', time }, { 'gone' } if it is undone, or { 'quarantine' }.
 local shared, lease, wait = ARGV[3] == 'shared', tonumber(ARGV[4]), ARGV[6] == '1'
 local run, not_after = ARGV[7], tonumber(ARGV[8])
 local said = ARGV[9] .. ' ' .. ARGV[10] .. ' ' .. ARGV[11] .. ' ' .. ARGV[12]
 
 if call('GET', MEMBER) ~= run then return { 'quarantine' } end
-if not_after > 0 and now > not_after then return { 'late' } end
+if now > not_after then return { 'late', text(now) } end
 if tonumber(call('GET', GONE) or 0) >= stamp then return { 'gone' } end
 
 -- A key of another type stops the script here, before anything is written.
@@ -15,7 +15,12 @@ call('HLEN', STATE)
 call('ZCARD', QUEUE)
 expire_readers()
 local mine = is_mine()
-if mine and my_stamp() > stamp then return { 'gone' } end
+if mine then
+  local claim = kind == 'shared' and MARK .. (call('HGET', STATE, 'C' .. owner) or '') or held
+  local token = string.match(claim, '^%S+ %x+ %d+ (%d+) ')
+  -- Said twice: it has been answered, and used.
+  if my_stamp() > stamp or (token and token ~= '0') then return { 'gone' } end
+end
 
 -- The writer that waits, if there is one: readers do not overtake it.
 local function waiting_writer()
