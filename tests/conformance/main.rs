@@ -20,6 +20,8 @@ mod mutex;
 mod process;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod redlock;
 mod rwlock;
 mod semaphore;
 #[path = "../servers/mod.rs"]
@@ -125,6 +127,16 @@ fn main() -> ExitCode {
     for (case, run) in redis::cases() {
         let trial = Trial::test(format!("redis::server::{case}"), move || run_case(&bench::Redis, run));
         trials.push(trial.with_ignored_flag(ignored));
+    }
+    #[cfg(feature = "redis")]
+    for servers in [3, 5] {
+        for (case, run) in redlock::cases() {
+            let trial = Trial::test(format!("redlock{servers}::faults::{case}"), move || {
+                let case = async { tokio::time::timeout(LIMIT, run(servers)).await };
+                bench::Redis.runtime().block_on(case).map_err(|_| Failed::from("the case takes too long"))
+            });
+            trials.push(trial.with_ignored_flag(ignored));
+        }
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
