@@ -268,7 +268,8 @@ impl Client {
         if !guarantees.elects {
             return Err(Error::Unsupported {
                 engine: guarantees.engine,
-                what: "has no elections; use another engine, or a mutex if nobody needs to see who leads".into(),
+                what: "has no elections; use another engine, or a mutex if nobody needs to see who leads"
+                    .into(),
             });
         }
         let mut want = self.want(Family::Election, name, WHOLE, WHOLE)?;

@@ -64,4 +64,7 @@ mod pages {
     #[cfg(feature = "redis")]
     #[doc = include_str!("../docs/redis.md")]
     mod redis {}
+    #[cfg(feature = "redis")]
+    #[doc = include_str!("../docs/redlock.md")]
+    mod redlock {}
 }
