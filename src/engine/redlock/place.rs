@@ -144,9 +144,14 @@ mod tests {
             let error = Place::parse(url).err().expect("refused").to_string();
             assert!(error.contains(words), "{error}");
         }
-        for url in
-            ["redlock://u:secret@a,b?c=1,d", "redlock://u:secret@a:x,b,c", "redlock://u:half?secret@a,b,c"]
-        {
+        for url in [
+            "redlock://u:secret@a,b?c=1,d",
+            "redlock://u:secret@a:x,b,c",
+            "redlock://u:half?secret@a,b,c",
+            "redlock://u:half/secret@a,b,c",
+            "redlock://u:half#secret@a,b,c",
+            "redlock://u:half,secret@a,b",
+        ] {
             let error = Place::parse(url).err().expect("refused").to_string();
             assert!(!error.contains("secret"), "{error}");
         }
