@@ -121,7 +121,8 @@ struct Asker {
     stamp: Number,
     renewals: u8,
     renewing: bool,
-    /// Somebody else has held the name since it was granted; and had, when the renewal under way began.
+    /// Somebody else was granted the name with a larger token, or without one, since it was granted; and had been when the renewal under way
+    /// began.
     usurped: bool,
     usurped_before: bool,
 }
@@ -547,7 +548,8 @@ impl<const N: usize> World<N> {
         for (other, asks) in self.askers.iter_mut().enumerate() {
             if other != asker && asks.stage == Stage::Held && !(setup.readers[other] && setup.readers[asker])
             {
-                asks.usurped = true;
+                // One that asked before and is late has the smaller token; whoever has the larger one need not know.
+                asks.usurped |= asks.token < token;
                 if setup.early == 0 {
                     return Err("two hold the name");
                 }
