@@ -264,7 +264,6 @@ fn every_broken_design_is_caught() {
         Setup { bug: Bug::RejoinWithCounter, forgets: 1, early: 0, ..early },
         Setup { bug: Bug::HealedCounts, ..stranger },
         Setup { bug: Bug::HealedCountsNext, ..stranger },
-        Setup { bug: Bug::HealsWithoutCounter, renewals: 1, punctual: true, ..early },
         Setup { bug: Bug::ReleaseForgetsCounter, early: 0, ..early },
         Setup { bug: Bug::HalfIsEnough, early: 0, ..early },
     ];

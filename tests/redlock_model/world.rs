@@ -29,11 +29,9 @@ pub(crate) enum Bug {
     HealedCounts,
     /// A claim that was taken again counts in the renewal after that, whatever became of the one that took it.
     HealedCountsNext,
-    /// A claim is taken again wherever the name is free.
-    HealsWithoutCounter,
     /// A release deletes the counter.
     ReleaseForgetsCounter,
-    /// A late vote is not undone by the release that overtook it, and half a quorum is enough.
+    /// Half of the servers, rounded down, are enough.
     HalfIsEnough,
 }
 
@@ -397,9 +395,6 @@ impl<const N: usize> World<N> {
                 let Column { node, lines, .. } = &mut self.columns[server];
                 let line = &mut lines[asker];
                 let renewal = std::mem::take(&mut line.renewal);
-                if setup.bug == Bug::HealsWithoutCounter && node.counter > token {
-                    (node.counter, node.by) = (0, (0, 0));
-                }
                 let kept = node.renew(Self::owner(asker), (token, token), setup.readers[asker], renewal);
                 if !heard {
                     return Ok(());
@@ -545,11 +540,15 @@ impl<const N: usize> World<N> {
             return Err("a token is not above one that was given before it was asked for");
         }
         self.granted |= 1 << token;
+        let owner = Self::owner(asker);
+        let has = |node: &Node| node.readers.iter().chain([&node.writer]).any(|claim| claim.owner == owner);
+        let really = self.columns.iter().filter(|column| has(&column.node)).count() >= rules::majority(N);
         for (other, asks) in self.askers.iter_mut().enumerate() {
             if other != asker && asks.stage == Stage::Held && !(setup.readers[other] && setup.readers[asker])
             {
-                // One that asked before and is late has the smaller token; whoever has the larger one need not know.
-                asks.usurped |= asks.token < token;
+                // One that asked before and is late has the smaller token; whoever has the larger one need not know. One that has lost
+                // claims before it was granted does not have the name.
+                asks.usurped |= asks.token < token && really;
                 if setup.early == 0 {
                     return Err("two hold the name");
                 }
