@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::node::{Node, insist, server_now};
+use super::node::{Node, insist};
 use super::rules::{Commit, Committed, Poll, Vote, committed, poll};
 use super::scripts::SCRIPTS;
 use super::{Entry, Held, NameKeys, Redlock, micros, random};
@@ -232,7 +232,7 @@ async fn vote(
             .run_within(left, |connected| {
                 let mut script = SCRIPTS.vote.prepare();
                 keys.give(&mut script);
-                let not_after = clock.unwrap_or_else(|| server_now(connected)) + micros(limit);
+                let not_after = clock.unwrap_or_else(|| connected.server_now()) + micros(limit);
                 script
                     .arg(super::owner_text(ask.owner))
                     .arg(stamp)

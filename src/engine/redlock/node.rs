@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use super::super::link::{Connected, Link};
 use super::super::scripts::Invocation;
 use super::ENGINE;
-use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 
 /// A server of the quorum.
@@ -98,11 +97,6 @@ impl Node {
             None => Some(unlabelled(&self.link.trouble()).to_owned()),
         }
     }
-}
-
-/// The server's time now, as far as we know.
-pub(super) fn server_now(connected: &Connected) -> u64 {
-    u64::try_from(connected.ahead + i128::from(SystemClock.now().as_micros())).unwrap_or(0)
 }
 
 /// Goes on until a server has heard something, or until it does not matter any more.
