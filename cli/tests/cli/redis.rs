@@ -34,7 +34,7 @@ fn a_quorum_serves_an_operator() {
     a_working_day(&Bench::on(quorum.url()), Semaphores::No);
 }
 
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Semaphores {
     Yes,
     No,
