@@ -151,6 +151,11 @@ async fn do_everything(server: &Redis, url: &str) {
     let channels = || server.command(&["PUBSUB", "CHANNELS", "leasehold:seat:*"]).array().len();
     server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int();
     until("all are back", async || channels() == 3).await;
+    for _ in 0..2 {
+        let held = one.mutex("y").expect("a name").lock().await.expect("free");
+        held.release().await.expect("held");
+    }
+    server.command(&["DEL", "{lock:y}:lock:token"]).int();
     server.command(&["SET", "lock:y", "stranger", "PX", "60000"]).ok();
     assert!(one.mutex("y").expect("a name").try_lock().await.expect("an answer").is_none());
     let calls = || server.command(&["INFO", "commandstats"]).text();
@@ -218,7 +223,9 @@ async fn lock_and_wait(client: &Client) -> Result<(), Error> {
     held.release().await?;
     let (one, two) = (lock.read().await?, lock.read().await?);
     one.release().await?;
-    two.release().await
+    two.release().await?;
+    // Who knows the name takes it in another way.
+    lock.write().await?.release().await
 }
 
 /// Writes down every event, with all its fields.
