@@ -8,6 +8,9 @@ use crate::claim::{Answer, Change, Claim, Grant, Holder, OwnerId, Pause, Refused
 use crate::engine::{Cell, HeldClaim, Hint, Swapped, View, Waiting};
 use crate::error::{Error, Result};
 
+/// What the holder's key starts with, if the holder is one of ours.
+const MARK: &str = "leasehold/1 ";
+
 /// Something that a script of ours does not say.
 pub(super) fn strange(what: &str) -> Error {
     Error::Engine { engine: ENGINE, what: format!("a script answered strangely: {what}"), source: None }
@@ -17,7 +20,7 @@ pub(super) fn owner_text(owner: OwnerId) -> String {
     format!("{:032x}", owner.0)
 }
 
-fn owner(text: &[u8]) -> Option<OwnerId> {
+pub(super) fn owner(text: &[u8]) -> Option<OwnerId> {
     u128::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok().map(OwnerId)
 }
 
@@ -130,8 +133,8 @@ fn claim(row: &[Vec<u8>]) -> Result<Claim> {
     })
 }
 
-/// A claim of which all that is known stands at the holder's key.
-fn claim_at_holder(text: &[u8], expires: u64, now: u64) -> Claim {
+/// A claim of which all that is known stands at the holder's key, after a mark if it is ours.
+pub(super) fn claim_at_holder(mark: &str, text: &[u8], expires: u64, now: u64) -> Claim {
     let text = String::from_utf8_lossy(text);
     let stranger = || Claim {
         owner: OwnerId(0),
@@ -155,7 +158,7 @@ fn claim_at_holder(text: &[u8], expires: u64, now: u64) -> Claim {
         value: Arc::default(),
     };
     let ours = || -> Option<Claim> {
-        let mut words = text.strip_prefix("leasehold/1 ")?.splitn(9, ' ');
+        let mut words = text.strip_prefix(mark)?.splitn(9, ' ');
         let owner = owner(words.next()?.as_bytes())?;
         let mut number = || words.next()?.parse::<u64>().ok();
         let (tokens, token, lease, lock_delay, since) =
@@ -205,7 +208,7 @@ pub(super) fn view(look: Look) -> Result<View> {
         view.capacity = WHOLE;
         // A stranger's lock may be for ever.
         let left = u64::try_from(left).unwrap_or(u64::from(u32::MAX));
-        view.claims.push(held_claim(claim_at_holder(&held, now + left * 1000, now)));
+        view.claims.push(held_claim(claim_at_holder(MARK, &held, now + left * 1000, now)));
     }
     for row in &claims {
         view.claims.push(held_claim(claim(row)?));
@@ -243,7 +246,7 @@ pub(super) fn view(look: Look) -> Result<View> {
 pub(super) fn broken((now, rows): (Vec<u8>, Vec<Vec<Vec<u8>>>)) -> Result<Vec<Claim>> {
     let now = number(&now)?;
     let read = |row: &Vec<Vec<u8>>| match row.as_slice() {
-        [stranger] => Ok(claim_at_holder(stranger, now, now)),
+        [stranger] => Ok(claim_at_holder(MARK, stranger, now, now)),
         row => claim(row),
     };
     let mut claims = rows.iter().map(read).collect::<Result<Vec<Claim>>>()?;
@@ -281,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_strangers_lock_is_shown_as_one() {
-        let claim = claim_at_holder(b"9f2c-uuid", 100, 40);
+        let claim = claim_at_holder(MARK, b"9f2c-uuid", 100, 40);
         assert_eq!((claim.token, claim.expires), (0, 100));
         assert!(claim.holder.label.contains("9f2c-uuid"));
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::reply::{claim_at_holder, owner as owner_of};
 use super::rules::{Commit, Vote, Whose, majority};
 use super::{ENGINE, number};
 use crate::claim::{Claim, Holder, OwnerId, WHOLE, Waiter};
@@ -63,10 +64,6 @@ pub(super) fn commit(answer: &[Vec<u8>]) -> Result<Option<Commit>> {
     })
 }
 
-fn owner_of(text: &[u8]) -> Option<OwnerId> {
-    u128::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok().map(OwnerId)
-}
-
 /// A text, and what goes with it.
 type Row = (Vec<u8>, Vec<u8>);
 /// What `look.lua` answers.
@@ -83,47 +80,17 @@ struct Part {
 
 /// A claim as it stands at one server.
 fn part(now: u64, (text, left): &Row) -> Result<(String, Part)> {
-    let text = String::from_utf8_lossy(text);
     // A stranger's lock may be for ever.
     let left = std::str::from_utf8(left).ok().and_then(|left| left.parse::<i64>().ok()).unwrap_or(0);
     let left = u64::try_from(left).unwrap_or(u64::from(u32::MAX));
     // What is kept outlives what is believed: see `life` in head.lua.
     let left = Duration::from_millis(left.saturating_sub(2)).div_f64(1.01);
-    let stranger = || Claim {
-        owner: OwnerId(0),
-        seat: 0,
-        weight: WHOLE,
-        token: 0,
-        tokens: 1,
-        lease: super::micros(left),
-        expires: now + super::micros(left),
-        lock_delay: 0,
-        since: now,
-        confirmed: true,
-        holder: Arc::new(Holder {
-            host: String::new(),
-            pid: 0,
-            label: format!(
-                "a client that is not leasehold (`{}`)",
-                text.chars().take(60).collect::<String>()
-            ),
-        }),
-        value: Arc::default(),
+    let claim = claim_at_holder("redlock/1 ", text, now + super::micros(left), now);
+    let key = if claim.owner == OwnerId(0) {
+        String::from_utf8_lossy(text).into_owned()
+    } else {
+        format!("{:?}", claim.owner)
     };
-    let ours = || -> Option<Claim> {
-        let mut words = text.strip_prefix("redlock/1 ")?.splitn(9, ' ');
-        let owner = owner_of(words.next()?.as_bytes())?;
-        let mut number = || words.next()?.parse::<u64>().ok();
-        let (tokens, token, lease, lock_delay, since) =
-            (number()?, number()?, number()?, number()?, number()?);
-        let (seat, pid) = (number()?, u32::try_from(number()?).ok()?);
-        let (host, label) = words.next()?.split_once(' ')?;
-        let holder = Arc::new(Holder { host: host.to_owned(), pid, label: label.to_owned() });
-        let tokens = u32::try_from(tokens).ok()?;
-        Some(Claim { owner, seat, token, tokens, lease, lock_delay, since, holder, ..stranger() })
-    };
-    let claim = ours().unwrap_or_else(stranger);
-    let key = if claim.owner == OwnerId(0) { text.into_owned() } else { format!("{:?}", claim.owner) };
     let held_for = Duration::from_micros(now.saturating_sub(claim.since));
     Ok((key, Part { claim, left, held_for }))
 }
