@@ -372,8 +372,6 @@ mod tests {
             ("file:DIR", file::GUARANTEES),
             #[cfg(feature = "redis")]
             ("redis://", redis::GUARANTEES),
-            #[cfg(feature = "redis")]
-            ("redlock://", redis::redlock::GUARANTEES),
         ];
         for (url, guarantees) in engines {
             let row = row(url, &guarantees);
