@@ -376,12 +376,16 @@ impl Drop for Ending {
 async fn give_back(lease: &Lease, used: u64) -> Result<Released> {
     let client = &lease.client;
     let give_up = lease.deadline() + margin(lease.terms.lease);
+    let mut asked_before = false;
     loop {
         let released = client.call(client.engine.release(&lease.name, lease.owner, used)).await;
         match released {
             Err(error) if error.is_retryable() && client.clock.now() < give_up => {
+                asked_before = true;
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
+            // Only the answer was lost: it was held when it was first given back.
+            Ok(Released::Nothing) if asked_before => return Ok(Released::Claim),
             answer => return answer,
         }
     }

@@ -14,8 +14,9 @@ use leasehold::{Client, Clock as _, Guard, Options, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::task::JoinSet;
 
-use crate::history::Section;
+use crate::history::{self, Rules, Section, Summary};
 
 /// A child process that is killed when it is dropped.
 pub(crate) struct Child {
@@ -93,6 +94,38 @@ impl Child {
     }
 }
 
+/// Processes of five tasks each that add to one counter, `each` times, under one name; checks that nothing was lost.
+pub(crate) async fn take_turns(url: &str, processes: usize, each: usize) -> Summary {
+    let counter = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(counter.path(), 0_u64.to_le_bytes()).expect("a counter");
+    let mut children = Vec::new();
+    for _ in 0..processes {
+        children.push(Child::start(url).await);
+    }
+    for child in &mut children {
+        child.say(&format!("sections x {each} {} 5", counter.path().display())).await;
+    }
+    // All at the same time: who is not listened to stops in the middle of a section when its pipe is full.
+    let heard = children.into_iter().map(|mut child| async move {
+        let mut sections = Vec::new();
+        loop {
+            let line = child.line().await;
+            match Section::from_line(&line) {
+                Some(section) => sections.push(section),
+                None => break assert_eq!(line, "done"),
+            }
+        }
+        sections
+    });
+    let sections = heard.collect::<JoinSet<_>>().join_all().await.concat();
+    let summary =
+        history::check(&sections, Rules { capacity: 1, fifo_beyond: None }).expect("a good history");
+    assert_eq!((summary.sections, summary.workers), (processes * each, processes));
+    let bytes = std::fs::read(counter.path()).expect("the counter");
+    assert_eq!(u64::from_le_bytes(bytes.try_into().expect("8 bytes")), (processes * each) as u64);
+    summary
+}
+
 /// The child's side.
 pub(crate) fn main() -> ExitCode {
     let url = std::env::args().nth(2).expect("child URL");
@@ -168,11 +201,11 @@ async fn serve(client: Client) {
 
 /// Adds to an unprotected counter under the lock.
 async fn sections(client: &Client, name: &str, count: u64, path: &str, tasks: u64) {
-    let local = tokio::task::LocalSet::new();
+    let mut all = JoinSet::new();
     for _ in 0..tasks {
         let mutex = client.mutex(name).expect("a name");
         let path = path.to_owned();
-        local.spawn_local(async move {
+        all.spawn(async move {
             let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("the counter");
             for _ in 0..count / tasks {
                 let asked = SystemClock.now().as_micros();
@@ -199,7 +232,12 @@ async fn sections(client: &Client, name: &str, count: u64, path: &str, tasks: u6
             }
         });
     }
-    local.await;
+    // A section that failed is not a section that was not asked for.
+    while let Some(ended) = all.join_next().await {
+        if let Err(error) = ended {
+            return answer(&format!("failed {error}"));
+        }
+    }
     answer("done");
 }
 

@@ -74,17 +74,21 @@ pub(crate) fn check(sections: &[Section], rules: Rules) -> Result<Summary, Strin
     }
 
     // Releases before grants of the same instant: a hand-over is not an overlap.
-    let mut edges: Vec<(u64, i64)> = Vec::with_capacity(sections.len() * 2);
+    let mut edges: Vec<(u64, i64, &Section)> = Vec::with_capacity(sections.len() * 2);
     for section in sections {
-        edges.push((section.granted, i64::from(section.weight)));
-        edges.push((section.released, -i64::from(section.weight)));
+        edges.push((section.granted, i64::from(section.weight), section));
+        edges.push((section.released, -i64::from(section.weight), section));
     }
-    edges.sort_unstable();
-    let mut held = 0;
-    for (time, weight) in edges {
-        held += weight;
-        if u64::try_from(held).is_ok_and(|held| held > rules.capacity) {
-            return Err(format!("{held} of {} held at {time}", rules.capacity));
+    edges.sort_unstable_by_key(|(time, weight, section)| (*time, *weight, section.token));
+    let mut holders: Vec<&Section> = Vec::new();
+    for (time, weight, section) in edges {
+        match weight {
+            0.. => holders.push(section),
+            _ => holders.retain(|holder| *holder != section),
+        }
+        let held: u64 = holders.iter().map(|holder| u64::from(holder.weight)).sum();
+        if held > rules.capacity {
+            return Err(format!("{held} of {} held at {time}: {holders:?}", rules.capacity));
         }
     }
 

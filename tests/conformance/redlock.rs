@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::bench::{ms, soon, until};
+use crate::child;
 use crate::history::{self, Rules, Section, Summary};
 use crate::servers::{Proxy, Quorum, Redis};
 
@@ -33,6 +34,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         a_minority_can_be_cut_off,
         a_majority_that_is_down_is_an_error,
         a_majority_that_hangs_is_an_error_and_leaves_no_ghost,
+        a_majority_that_stalls_is_waited_for,
         half_is_no_majority,
         a_slow_server_holds_up_nobody,
         a_failed_attempt_leaves_nothing,
@@ -252,6 +254,27 @@ async fn a_majority_that_hangs_is_an_error_and_leaves_no_ghost(servers: usize) {
         assert!(holder.is_nil() || holder.text().contains(" 900000 "), "{}", holder.text());
     }
     drop(guard);
+}
+
+async fn a_majority_that_stalls_is_waited_for(servers: usize) {
+    let quorum = Quorum::start(servers);
+    let stalled = &quorum.servers[..servers - minority(servers)];
+    let url = quorum.url();
+    let turns = child::take_turns(&url, 4, 2500);
+    let stalls = async {
+        loop {
+            tokio::time::sleep(ms(150)).await;
+            stalled.iter().for_each(Redis::pause);
+            // Longer than one server has to answer, and shorter than a call has.
+            tokio::time::sleep(ms(700)).await;
+            stalled.iter().for_each(Redis::resume);
+        }
+    };
+    // Every section is held and given back: none of them is told that it has lost.
+    tokio::select! {
+        _ = turns => {}
+        () = stalls => {}
+    }
 }
 
 async fn half_is_no_majority(servers: usize) {

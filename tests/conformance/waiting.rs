@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold::Family;
 
 use crate::bench::{Ground, ms, soon, until};
+use crate::child;
 use crate::history::{self, Rules, Section};
 use crate::wire::Fault;
 use crate::{Group, cases};
@@ -150,30 +151,7 @@ async fn nobody_starves_among_processes(mut ground: Ground) {
         assert_eq!(client.guarantees().reach, leasehold::engine::Reach::Process);
         return;
     }
-    let counter = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(counter.path(), 0_u64.to_le_bytes()).expect("a counter");
-    let mut children = Vec::new();
-    for _ in 0..PROCESSES {
-        children.push(ground.child().await.expect("a process"));
-    }
-    for child in &mut children {
-        child.say(&format!("sections x {EACH} {} 5", counter.path().display())).await;
-    }
-    let mut sections = Vec::new();
-    for child in &mut children {
-        loop {
-            let line = child.line().await;
-            match Section::from_line(&line) {
-                Some(section) => sections.push(section),
-                None => break assert_eq!(line, "done"),
-            }
-        }
-    }
-    let bytes = std::fs::read(counter.path()).expect("the counter");
-    assert_eq!(u64::from_le_bytes(bytes.try_into().expect("8 bytes")), (PROCESSES * EACH) as u64);
-    let summary =
-        history::check(&sections, Rules { capacity: 1, fifo_beyond: None }).expect("a good history");
-    assert_eq!((summary.sections, summary.workers), (PROCESSES * EACH, PROCESSES));
+    let summary = child::take_turns(ground.url(), PROCESSES, EACH).await;
     assert_eq!((summary.fewest, summary.most), (EACH, EACH));
     assert!(summary.longest_wait < 10_000_000, "{summary:?}");
 }
