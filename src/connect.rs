@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 /// | `redis://HOST:PORT/DB` | claims in a Redis server |
 /// | `redis+sentinel://HOST,HOST/NAME/DB` | the same, wherever the sentinels say that its primary is |
 /// | `redis+cluster://HOST:PORT,HOST:PORT` | claims in a Redis Cluster |
+/// | `redlock://HOST:PORT,HOST:PORT,HOST:PORT` | claims at a majority of independent Redis servers |
 ///
 /// # Errors
 ///
@@ -62,16 +63,9 @@ pub async fn open(url: &str, options: &Options) -> Result<Box<dyn Engine>> {
         "file" => open_file(rest).await,
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
         | "rediss+cluster" => open_redis(url).await,
-        "redlock" | "redlocks" if tried("redlock") => open_redlock(url).await,
-        "redlock" | "redlocks" => Err(Error::Unsupported {
-            engine: "redlock",
-            what:
-                "it is not finished, and has failed to exclude once under test; to try it nevertheless set \
-                   LEASEHOLD_UNFINISHED=redlock"
-                    .into(),
-        }),
+        "redlock" | "redlocks" => open_redlock(url).await,
         other => Err(Error::invalid(format!(
-            "there is no engine `{other}:` in this version; there are `memory:`, `file:` and `redis:`"
+            "there is no engine `{other}:` in this version; there are `memory:`, `file:`, `redis:` and `redlock:`"
         ))),
     }
 }
@@ -97,11 +91,6 @@ async fn open_file(_: &str) -> Result<Box<dyn Engine>> {
 #[cfg(feature = "redis")]
 async fn open_redis(url: &str) -> Result<Box<dyn Engine>> {
     Ok(Box::new(crate::engine::redis::Redis::open(url).await?))
-}
-
-/// True if somebody wants to try an engine that is not finished.
-fn tried(engine: &str) -> bool {
-    std::env::var("LEASEHOLD_UNFINISHED").is_ok_and(|engines| engines.split(',').any(|word| word == engine))
 }
 
 #[cfg(feature = "redis")]

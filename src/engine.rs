@@ -372,6 +372,8 @@ mod tests {
             ("file:DIR", file::GUARANTEES),
             #[cfg(feature = "redis")]
             ("redis://", redis::GUARANTEES),
+            #[cfg(feature = "redis")]
+            ("redlock://", redis::redlock::GUARANTEES),
         ];
         for (url, guarantees) in engines {
             let row = row(url, &guarantees);

@@ -40,17 +40,10 @@ pub(crate) fn engines() -> Vec<Arc<dyn Bench>> {
         engines.push(Arc::new(Redis));
         engines.push(Arc::new(RedisSentinel));
         engines.push(Arc::new(RedisCluster));
-        if unfinished("redlock") {
-            engines.push(Arc::new(Redlock3));
-            engines.push(Arc::new(Redlock5));
-        }
+        engines.push(Arc::new(Redlock3));
+        engines.push(Arc::new(Redlock5));
     }
     engines
-}
-
-/// True if an engine that is not finished is to be tried: the library refuses it otherwise.
-pub(crate) fn unfinished(engine: &str) -> bool {
-    std::env::var("LEASEHOLD_UNFINISHED").is_ok_and(|engines| engines.split(',').any(|word| word == engine))
 }
 
 /// A store of an engine, and how to hurt it.

@@ -216,6 +216,7 @@ async fn names_that_are_too_long_are_refused(mut ground: Ground) {
     let absent = [
         (cfg!(feature = "file"), "file", "file:/tmp/nowhere"),
         (cfg!(feature = "redis"), "redis", "redis://localhost"),
+        (cfg!(feature = "redis"), "redis", "redlock://a,b,c"),
     ];
     for (_, feature, url) in absent.into_iter().filter(|(present, ..)| !present) {
         let error = leasehold::connect(url).await.expect_err("not in this build");

@@ -129,7 +129,7 @@ fn main() -> ExitCode {
         trials.push(trial.with_ignored_flag(ignored));
     }
     #[cfg(feature = "redis")]
-    for servers in [3, 5].into_iter().filter(|_| bench::unfinished("redlock")) {
+    for servers in [3, 5] {
         for (case, run) in redlock::cases() {
             let trial = Trial::test(format!("redlock{servers}::faults::{case}"), move || {
                 let case = async { tokio::time::timeout(LIMIT, run(servers)).await };

@@ -13,30 +13,35 @@ impl Bench {
 #[test]
 fn a_server_serves_an_operator() {
     let server = Redis::start();
-    a_working_day(&Bench::on(server.url()));
+    a_working_day(&Bench::on(server.url()), Semaphores::Yes);
 }
 
 #[test]
 fn a_primary_behind_sentinels_serves_an_operator() {
     let sentinels = Sentinels::start();
-    a_working_day(&Bench::on(sentinels.url()));
+    a_working_day(&Bench::on(sentinels.url()), Semaphores::Yes);
 }
 
 #[test]
 fn a_cluster_serves_an_operator() {
     let cluster = Cluster::start();
-    a_working_day(&Bench::on(cluster.url()));
+    a_working_day(&Bench::on(cluster.url()), Semaphores::Yes);
 }
 
 #[test]
-fn a_quorum_is_not_finished() {
+fn a_quorum_serves_an_operator() {
     let quorum = Quorum::start(3);
-    let ran = Bench::on(quorum.url()).leasehold(["run", "a", "--", "true"]).gives(64);
-    assert!(ran.stderr.contains("LEASEHOLD_UNFINISHED=redlock"), "{ran:?}");
+    a_working_day(&Bench::on(quorum.url()), Semaphores::No);
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Semaphores {
+    Yes,
+    No,
 }
 
 /// Every command, once.
-fn a_working_day(bench: &Bench) {
+fn a_working_day(bench: &Bench, semaphores: Semaphores) {
     bench.leasehold(["run", "a", "--", "sh", "-c", "exit 3"]).gives(3);
     let watch = bench.start(["watch", "--json"]);
     let event = |watch: &Running| -> String {
@@ -55,8 +60,12 @@ fn a_working_day(bench: &Bench) {
     bench.until_waiting("a", 1);
     let shown = bench.leasehold(["show", "a"]).gives(0);
     assert!(shown.stdout.contains("nightly") && shown.stdout.contains("next"), "{shown:?}");
-    let _other = bench.start_run(&["--slots", "2", "b"], "exec sleep 60");
+    let slots = ["--slots", "2"].into_iter().filter(|_| semaphores == Semaphores::Yes);
+    let _other = bench.start_run(&slots.chain(["b"]).collect::<Vec<_>>(), "exec sleep 60");
     event(&watch);
+    if semaphores == Semaphores::No {
+        bench.leasehold(["run", "--slots", "2", "c", "--", "true"]).gives(64).says("semaphore");
+    }
     let listed = bench.json(&["ls", "--json"]);
     let names: Vec<&str> =
         listed.as_array().unwrap().iter().map(|name| name["name"].as_str().unwrap()).collect();
