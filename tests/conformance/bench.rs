@@ -40,8 +40,8 @@ pub(crate) fn engines() -> Vec<Arc<dyn Bench>> {
         engines.push(Arc::new(Redis));
         engines.push(Arc::new(RedisSentinel));
         engines.push(Arc::new(RedisCluster));
-        engines.push(Arc::new(Redlock3));
-        engines.push(Arc::new(Redlock5));
+        engines.push(Arc::new(Redlock(3)));
+        engines.push(Arc::new(Redlock(5)));
     }
     engines
 }
@@ -172,11 +172,12 @@ impl Bench for RedisCluster {
     }
 }
 
-pub(crate) struct Redlock3;
+/// A quorum of so many servers.
+pub(crate) struct Redlock(usize);
 
-impl Bench for Redlock3 {
+impl Bench for Redlock {
     fn word(&self) -> &'static str {
-        "redlock3"
+        if self.0 == 3 { "redlock3" } else { "redlock5" }
     }
 
     fn missing(&self) -> Option<String> {
@@ -188,37 +189,15 @@ impl Bench for Redlock3 {
     }
 
     fn ground(&self) -> Ground {
-        static IDLE: Idle<servers::Quorum> = Idle::new();
-        quorum(IDLE.take(|| servers::Quorum::start(3)))
+        static OF_3: Idle<servers::Quorum> = Idle::new();
+        static OF_5: Idle<servers::Quorum> = Idle::new();
+        let idle = if self.0 == 3 { &OF_3 } else { &OF_5 };
+        let found = idle.take(|| servers::Quorum::start(self.0));
+        for server in &found.value.servers {
+            server.command(&["FLUSHALL"]).ok();
+        }
+        Ground { url: found.value.url(), clock: None, dir: None, servers: Some(Servers::Quorum(found)) }
     }
-}
-
-pub(crate) struct Redlock5;
-
-impl Bench for Redlock5 {
-    fn word(&self) -> &'static str {
-        "redlock5"
-    }
-
-    fn missing(&self) -> Option<String> {
-        servers::Redis::missing()
-    }
-
-    fn runtime(&self) -> Runtime {
-        Redis.runtime()
-    }
-
-    fn ground(&self) -> Ground {
-        static IDLE: Idle<servers::Quorum> = Idle::new();
-        quorum(IDLE.take(|| servers::Quorum::start(5)))
-    }
-}
-
-fn quorum(found: Borrowed<servers::Quorum>) -> Ground {
-    for server in &found.value.servers {
-        server.command(&["FLUSHALL"]).ok();
-    }
-    Ground { url: found.value.url(), clock: None, dir: None, servers: Some(Servers::Quorum(found)) }
 }
 
 /// Servers that take long to start, between the cases that use them. A case has them to itself.

@@ -1,5 +1,6 @@
 //! A quorum of Redis servers that is hurt: minorities and majorities that die, hang, forget, and tell the wrong time.
 
+mod access;
 mod forgetting;
 mod scripts;
 
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::bench::{ms, soon, until};
 use crate::child;
-use crate::history::{self, Rules, Section, Summary};
+use crate::history::{self, Rules, Section};
 use crate::servers::{Proxy, Quorum, Redis};
 
 /// A case that starts its own servers, as many as it is told.
@@ -49,6 +50,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         every_key_of_a_name_ends_by_itself,
         forgotten_scripts_do_not_matter,
     ];
+    cases.extend(access::cases());
     cases.extend(forgetting::cases());
     cases.extend(scripts::cases());
     cases
@@ -98,6 +100,9 @@ impl Lines {
     }
 }
 
+/// How many turns everybody must have had at the end: nobody starves, however slow the machine is.
+const TURNS: usize = 8;
+
 /// Clients that take turns until they are told to stop. What fails because servers are missing is tried again.
 struct Hammer {
     stop: Arc<AtomicBool>,
@@ -117,7 +122,7 @@ impl Hammer {
             tasks.spawn(async move {
                 let now = || u64::try_from(start.elapsed().as_micros()).expect("a short test");
                 let mut sections = Vec::new();
-                while !stop.load(Ordering::Acquire) {
+                while !stop.load(Ordering::Acquire) || sections.len() < TURNS {
                     let asked = now();
                     let guard = match mutex.lock_for(ms(2000)).await {
                         Ok(Some(guard)) => guard,
@@ -143,13 +148,10 @@ impl Hammer {
     }
 
     /// Checks what has happened.
-    async fn stop(mut self) -> Summary {
+    async fn stop(self) {
         self.stop.store(true, Ordering::Release);
-        let mut sections = Vec::new();
-        while let Some(done) = self.workers.join_next().await {
-            sections.extend(done.expect("no worker fails"));
-        }
-        history::check(&sections, Rules { capacity: 1, fifo_beyond: None }).expect("a good history")
+        let sections = self.workers.join_all().await.concat();
+        history::check(&sections, Rules { capacity: 1, fifo_beyond: None }).expect("a good history");
     }
 }
 
@@ -558,6 +560,5 @@ async fn forgotten_scripts_do_not_matter(servers: usize) {
         }
         tokio::time::sleep(ms(25)).await;
     }
-    let summary = hammer.stop().await;
-    assert!(summary.sections > 20, "{summary:?}");
+    hammer.stop().await;
 }

@@ -82,7 +82,7 @@ async fn no_wake_up_is_lost_between_asking_and_waiting(mut ground: Ground) {
         start.elapsed()
     };
     let (a, b) = tokio::join!(sections(one), sections(two));
-    assert!(a.max(b) < ms(20_000), "{a:?} {b:?}: a wake-up was lost and the poll had to help");
+    assert!(a.max(b) < ms(60_000), "{a:?} {b:?}: wake-ups were lost and the poll had to help");
 }
 
 async fn a_wake_up_that_overtakes_the_answer_is_kept(mut ground: Ground) {

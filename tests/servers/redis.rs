@@ -3,6 +3,7 @@
 //! Nothing is kept on disk unless the arguments say so. A server that forks to save itself leaves that fork to finish
 //! when it is killed.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -216,6 +217,20 @@ impl Redis {
         self.try_connect(limit)?.try_command(words)
     }
 
+    /// What users were denied. That the driver may not tell its name does not count.
+    pub(crate) fn denied(&self) -> Vec<String> {
+        let log = self.command(&["ACL", "LOG"]);
+        let objects = log.array().iter().map(|entry| entry.field("object"));
+        objects.filter(|object| object != "client|setinfo").collect()
+    }
+
+    /// The commands that were used since the statistics were last reset.
+    pub(crate) fn used(&self) -> BTreeSet<String> {
+        let stats = self.command(&["INFO", "commandstats"]).text();
+        let used = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':'));
+        used.map(|(command, _)| command.to_owned()).collect()
+    }
+
     /// A connection for many commands, or for those that go together.
     #[track_caller]
     pub(crate) fn connect(&self) -> Connection {
@@ -365,6 +380,13 @@ impl Reply {
     #[track_caller]
     pub(crate) fn texts(&self) -> Vec<String> {
         self.array().iter().map(Reply::text).collect()
+    }
+
+    /// One of the fields of a reply that lists names and values.
+    #[track_caller]
+    pub(crate) fn field(&self, name: &str) -> String {
+        let of = |pair: &[Reply]| (pair[0].text() == name).then(|| pair[1].text());
+        self.array().chunks_exact(2).find_map(of).expect("the field")
     }
 
     pub(crate) fn is_nil(&self) -> bool {

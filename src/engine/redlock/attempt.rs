@@ -77,17 +77,22 @@ impl Redlock {
         let stamp = self.next_stamp();
         let said = self.said(ask);
         let shared = ask.weight != ask.capacity;
-        self.touch(ask);
+        // Nothing is sent to those who are not there: it would come when somebody has long decided without it.
+        let connected: Vec<Result<()>> = self.nodes.iter().map(|node| node.must_be_connected()).collect();
+        self.touch(ask, &connected);
         let (send, mut votes) = mpsc::unbounded_channel();
         let mut voted = Vec::with_capacity(self.nodes.len());
-        for node in self.nodes.iter() {
+        for (node, connected) in self.nodes.iter().zip(connected) {
             let (node, send) = (Arc::clone(node), send.clone());
             let (voting, over) = watch::channel(());
             voted.push(over);
             let (keys, said, ask) = (Arc::clone(keys), said.clone(), ask.clone());
             // Tasks of their own: what was sent must be known to have been sent, whatever becomes of the caller.
             self.runtime.spawn(async move {
-                let vote = vote(&node, &keys, &ask, &said, stamp, limit).await;
+                let vote = match connected {
+                    Ok(()) => vote(&node, &keys, &ask, &said, stamp, limit).await,
+                    Err(error) => Err(error),
+                };
                 // Nobody listens when it is decided.
                 send.send((node.number, vote)).ok();
                 drop(voting);
@@ -204,9 +209,9 @@ impl Redlock {
     }
 
     /// Notes that servers may hear of an owner from now on.
-    fn touch(&self, ask: &Ask) {
-        let now = self.nodes.iter().filter(|node| node.link.connected_now().is_some());
-        let touched = now.fold(0, |touched, node| touched | 1 << node.number);
+    fn touch(&self, ask: &Ask, connected: &[Result<()>]) {
+        let touched = connected.iter().enumerate().filter(|(_, connected)| connected.is_ok());
+        let touched = touched.fold(0, |touched, (number, _)| touched | 1 << number);
         let mut table = self.table();
         let entry = table.entry(ask.owner).or_insert_with(|| Entry::new(ask.lease));
         entry.touched |= touched;
@@ -224,8 +229,6 @@ async fn vote(
     let give_up = Instant::now() + limit;
     let shared = ask.weight != ask.capacity;
     let mut clock = None;
-    // Nothing is sent when somebody has long decided without it.
-    node.must_be_connected()?;
     loop {
         let left = give_up.saturating_duration_since(Instant::now());
         let answer: Vec<Vec<u8>> = node

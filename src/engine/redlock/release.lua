@@ -8,7 +8,10 @@ local whole = ARGV[3] == 'all'
 expire_readers()
 local mine = is_mine() and my_stamp() <= stamp
 local by = call('HGET', STATE, 'by')
+local committed = false
 if mine then
+  local claim = kind == 'owner' and held or MARK .. (call('HGET', STATE, 'C' .. owner) or '')
+  committed = string.match(claim, '^%S+ %x+ %d+ (%d+) ') ~= '0'
   if kind == 'owner' then
     call('DEL', HOLDER)
     call('HDEL', STATE, 'X')
@@ -17,8 +20,8 @@ if mine then
     if call('ZCARD', ENDS) == 0 then call('DEL', HOLDER) else show_readers() end
   end
 end
-if mine and by == owner .. ':' .. text(counter()) then
-  -- A renewal that comes late does not take it again.
+if committed and by == owner .. ':' .. text(counter()) then
+  -- A renewal that comes late does not take it again. A server that missed the token would not know: it remembers the release.
   call('HSET', STATE, 'by', '-')
 else
   -- What this undoes may still come.

@@ -172,14 +172,15 @@ impl Node {
     /// `release.lua`. True if the claim was there.
     pub(crate) fn release(&mut self, owner: Owner, stamp: Number) -> bool {
         let (counter, by) = (self.counter, self.by);
-        let found = self.mine(owner).filter(|claim| claim.stamp <= stamp).map(std::mem::take).is_some();
-        if found && by == (owner, counter) {
+        let found = self.mine(owner).filter(|claim| claim.stamp <= stamp).map(std::mem::take);
+        // A server that has not heard of the token could take it again in a late renewal.
+        if found.is_some_and(|claim| claim.token > 0) && by == (owner, counter) {
             self.by = (0, 0);
         } else {
             let gone = &mut self.gone[usize::from(owner)];
             *gone = stamp.max(*gone);
         }
-        found
+        found.is_some()
     }
 
     /// The time of a claim is over.
