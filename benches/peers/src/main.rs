@@ -1,8 +1,8 @@
-//! Leasehold beside its peers on one Redis server, in one run.
+//! Leasehold beside its peers on Redis, in one run.
 //!
 //! ```text
 //! cd benches/peers && cargo run --release                 # all
-//! cargo run --release -- --free                           # or: --tasks, --processes, --handover, --keeper
+//! cargo run --release -- --free                           # or: --tasks, --processes, --handover, --keeper, --quorum
 //! ```
 //!
 //! What is compared runs in turns on the same server. One task runs on the server's own core, where a round trip is short and
@@ -66,6 +66,10 @@ fn run(arguments: &[String]) -> Result<()> {
     if wanted("--keeper") {
         keeper(&server)?;
     }
+    drop(server);
+    if wanted("--quorum") {
+        quorum()?;
+    }
     Ok(())
 }
 
@@ -111,63 +115,15 @@ fn free(server: &Redis, tasks: usize) -> Result<()> {
         })?;
         Ok(cycles as f64 / before.elapsed().as_secs_f64())
     };
-    let rslock = |slice: Duration| {
-        let manager = rslock::LockManager::new(vec![url.as_str()]);
-        let runtime = kit::one_thread()?;
-        let before = Instant::now();
-        let cycles = runtime.block_on(async {
-            let end = Instant::now() + slice;
-            let task = |number: usize| {
-                let manager = manager.clone();
-                tokio::spawn(async move {
-                    let (key, mut cycles) = (format!("rslock:{number}"), 0_u64);
-                    while Instant::now() < end {
-                        let lock =
-                            manager.lock(key.as_bytes(), LEASE).await.map_err(|error| error.to_string())?;
-                        manager.unlock(&lock).await;
-                        cycles += 1;
-                    }
-                    Result::<u64>::Ok(cycles)
-                })
-            };
-            sum((0..tasks).map(task).collect()).await
-        })?;
-        Ok(cycles as f64 / before.elapsed().as_secs_f64())
-    };
-    let ours = |slice: Duration| {
-        let runtime = kit::one_thread()?;
-        runtime.block_on(async {
-            let client = leasehold::connect(&url).await?;
-            let before = Instant::now();
-            let end = before + slice;
-            let task = |number: usize| {
-                let client = client.clone();
-                tokio::spawn(async move {
-                    let (mutex, mut cycles) = (client.mutex(&number.to_string())?, 0_u64);
-                    while Instant::now() < end {
-                        mutex.lock().await?.release().await?;
-                        cycles += 1;
-                    }
-                    Result::<u64>::Ok(cycles)
-                })
-            };
-            let cycles = sum((0..tasks).map(task).collect()).await?;
-            Result::<f64>::Ok(cycles as f64 / before.elapsed().as_secs_f64())
-        })
-    };
     println!("\nfree names, {tasks} tasks");
     let mut runners = vec![
         Runner::new("redis-rs alone (no token, no lease kept)", bare),
-        Runner::new("rslock", rslock),
-        Runner::new("leasehold", ours),
+        Runner::new("rslock", |slice| rslock_free(&[&url], tasks, slice)),
+        Runner::new("leasehold", |slice| ours_free(&url, tasks, slice)),
     ];
     if tasks == 1 {
         for word in others::ALL {
-            let mut other = Other::start(word, server.port(), word)?;
-            runners.push(Runner::new(word, move |slice: Duration| {
-                other.tell(slice)?;
-                Ok(other.cycled()?.cycles / slice.as_secs_f64())
-            }));
+            runners.push(other_free(word, &server.port().to_string())?);
         }
     }
     let race = kit::race(ROUNDS, SLICE, runners)?;
@@ -178,6 +134,108 @@ fn free(server: &Redis, tasks: usize) -> Result<()> {
     } else {
         println!("  leasehold / redis-rs alone {:>18.2}", race.ratio(2, 0));
     }
+    Ok(())
+}
+
+/// Cycles a second of rslock on names that nobody else wants.
+fn rslock_free(urls: &[&str], tasks: usize, slice: Duration) -> Result<f64> {
+    let manager = rslock::LockManager::new(urls.to_vec());
+    let runtime = kit::one_thread()?;
+    let before = Instant::now();
+    let cycles = runtime.block_on(async {
+        let end = Instant::now() + slice;
+        let task = |number: usize| {
+            let manager = manager.clone();
+            tokio::spawn(async move {
+                let (key, mut cycles) = (format!("rslock:{number}"), 0_u64);
+                while Instant::now() < end {
+                    let lock =
+                        manager.lock(key.as_bytes(), LEASE).await.map_err(|error| error.to_string())?;
+                    manager.unlock(&lock).await;
+                    cycles += 1;
+                }
+                Result::<u64>::Ok(cycles)
+            })
+        };
+        sum((0..tasks).map(task).collect()).await
+    })?;
+    Ok(cycles as f64 / before.elapsed().as_secs_f64())
+}
+
+/// The same of leasehold.
+fn ours_free(url: &str, tasks: usize, slice: Duration) -> Result<f64> {
+    let runtime = kit::one_thread()?;
+    runtime.block_on(async {
+        let client = leasehold::connect(url).await?;
+        let before = Instant::now();
+        let end = before + slice;
+        let task = |number: usize| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let (mutex, mut cycles) = (client.mutex(&number.to_string())?, 0_u64);
+                while Instant::now() < end {
+                    mutex.lock().await?.release().await?;
+                    cycles += 1;
+                }
+                Result::<u64>::Ok(cycles)
+            })
+        };
+        let cycles = sum((0..tasks).map(task).collect()).await?;
+        Ok(cycles as f64 / before.elapsed().as_secs_f64())
+    })
+}
+
+/// The same of a peer in another language, with one task.
+fn other_free<'a>(word: &'static str, ports: &str) -> Result<Runner<'a>> {
+    let mut other = Other::start(word, ports, word)?;
+    Ok(Runner::new(word, move |slice: Duration| {
+        other.tell(slice)?;
+        Ok(other.cycled()?.cycles / slice.as_secs_f64())
+    }))
+}
+
+/// Three servers that know nothing of each other.
+fn quorum() -> Result<()> {
+    const PROCESSES: usize = 8;
+    const SECTIONS: usize = 2000;
+    pin(0)?;
+    let quorum = servers::Quorum::start_with(3, &[]);
+    let urls: Vec<String> = quorum.servers.iter().map(Redis::url).collect();
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    let ports: Vec<String> = quorum.servers.iter().map(|server| server.port().to_string()).collect();
+    for tasks in [1, 64] {
+        pin(if tasks == 1 { 0 } else { 1 })?;
+        println!("\nfree names at a majority of 3 servers, {tasks} tasks");
+        let mut runners = vec![
+            Runner::new("rslock", |slice| rslock_free(&urls, tasks, slice)),
+            Runner::new("leasehold", |slice| ours_free(&quorum.url(), tasks, slice)),
+        ];
+        if tasks == 1 {
+            runners.push(other_free(others::REDLOCK, &ports.join(","))?);
+        }
+        let race = kit::race(ROUNDS, SLICE, runners)?;
+        race.print();
+        // One round trip more than the others, for a token that they do not have.
+        println!("  leasehold / rslock {:>26.2}", race.ratio(1, 0));
+    }
+    println!("\none name at a majority of 3 servers, {PROCESSES} processes");
+    let mut ratios = Vec::new();
+    for _ in 0..3 {
+        let mut rates = Vec::new();
+        for who in ["rslock", "leasehold"] {
+            let url = if who == "leasehold" { quorum.url() } else { urls.join(" ") };
+            let ran = run_children(&url, who, PROCESSES, SECTIONS, (0, 0))?;
+            println!(
+                "  {who:<18} {:>9} cycles/s, longest wait {:>6.1} ms, spread {:.2}",
+                kit::thousands(ran.rate()),
+                ran.longest * 1e3,
+                ran.spread(),
+            );
+            rates.push(ran.rate());
+        }
+        ratios.push(rates[1] / rates[0]);
+    }
+    println!("  leasehold / rslock {:>26.2}", kit::median(ratios));
     Ok(())
 }
 
@@ -265,7 +323,7 @@ fn processes(server: &Redis) -> Result<()> {
     let (mut spreads, mut commands) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         for (at, who) in ["blpop", "leasehold"].into_iter().enumerate() {
-            let ran = run_children(server, who, PROCESSES, SECTIONS, (0, 0))?;
+            let ran = run_on(server, who, PROCESSES, SECTIONS, (0, 0))?;
             rates[at].push(ran.rate());
             if who == "leasehold" {
                 spreads.push(ran.spread());
@@ -283,7 +341,7 @@ fn processes(server: &Redis) -> Result<()> {
     for word in others::ALL {
         let slice = Duration::from_secs(2);
         let started: Result<Vec<Other>> =
-            (0..PROCESSES).map(|_| Other::start(word, server.port(), "one")).collect();
+            (0..PROCESSES).map(|_| Other::start(word, &server.port().to_string(), "one")).collect();
         let mut started = started?;
         started.iter_mut().try_for_each(|other| other.tell(slice))?;
         let done: Result<Vec<others::Cycled>> = started.iter_mut().map(Other::cycled).collect();
@@ -307,8 +365,8 @@ fn processes(server: &Redis) -> Result<()> {
 /// The time from a release to the next grant with one waiter, and the use that is made of a name with 16.
 fn handover(server: &Redis) -> Result<()> {
     let measure = |who: &str| {
-        let two = run_children(server, who, 2, 400, (2, 0))?;
-        let crowd = run_children(server, who, 16, 800, (2, 20))?;
+        let two = run_on(server, who, 2, 400, (2, 0))?;
+        let crowd = run_on(server, who, 16, 800, (2, 20))?;
         println!(
             "  {who:<18} gap {:>6.0} µs with one waiter; 16 that hold 2 ms and think 20 ms use {:.0} % of the time",
             two.gap() * 1e6,
@@ -363,18 +421,36 @@ impl Ran {
     }
 }
 
+/// Processes on one server, and what it had to do for them.
+fn run_on(server: &Redis, who: &str, processes: usize, sections: usize, pauses: (u64, u64)) -> Result<Ran> {
+    server.command(&["FLUSHALL"]).ok();
+    server.command(&["RPUSH", "bound", "token"]).int();
+    server.command(&["CONFIG", "RESETSTAT"]).ok();
+    let mut ran = run_children(&server.url(), who, processes, sections, pauses)?;
+    // A script is one command, whatever it does inside; a transaction is all that it contains.
+    let stats = server.command(&["INFO", "commandstats"]).text();
+    let calls = |word: &str| {
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{word}:calls=")))?;
+        line.split(',').next()?.parse::<f64>().ok()
+    };
+    let calls = |word: &str| calls(word).unwrap_or(0.0);
+    ran.commands = calls("evalsha")
+        + calls("eval")
+        + calls("exec") * 5.0
+        + calls("blpop")
+        + if who == "blpop" { calls("rpush") } else { 0.0 };
+    Ok(ran)
+}
+
 fn run_children(
-    server: &Redis,
+    url: &str,
     who: &str,
     processes: usize,
     sections: usize,
     (hold, think): (u64, u64),
 ) -> Result<Ran> {
-    server.command(&["FLUSHALL"]).ok();
-    server.command(&["RPUSH", "bound", "token"]).int();
-    server.command(&["CONFIG", "RESETSTAT"]).ok();
     let words = [
-        server.url(),
+        url.to_owned(),
         who.to_owned(),
         (sections / processes).to_string(),
         hold.to_string(),
@@ -384,19 +460,7 @@ fn run_children(
     let answers = kit::together(&vec![child; processes])?;
     let numbers: Vec<Vec<f64>> =
         answers.iter().map(|lines| kit::numbers(&lines[0])).collect::<Result<_>>()?;
-    // A script is one command, whatever it does inside; a transaction is all that it contains.
-    let stats = server.command(&["INFO", "commandstats"]).text();
-    let calls = |word: &str| {
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{word}:calls=")))?;
-        line.split(',').next()?.parse::<f64>().ok()
-    };
-    let calls = |word: &str| calls(word).unwrap_or(0.0);
-    let commands = calls("evalsha")
-        + calls("eval")
-        + calls("exec") * 5.0
-        + calls("blpop")
-        + if who == "blpop" { calls("rpush") } else { 0.0 };
-    let mut ran = Ran { sections: Vec::new(), halves: Vec::new(), longest: 0.0, commands };
+    let mut ran = Ran { sections: Vec::new(), halves: Vec::new(), longest: 0.0, commands: 0.0 };
     for numbers in &numbers {
         let sections: Vec<(f64, f64)> = numbers[2..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
         ran.halves.push(sections[sections.len() / 2].1 - numbers[0]);
@@ -439,6 +503,25 @@ fn child(url: &str, who: &str, sections: usize, hold: Duration, think: Duration)
                 rest(hold).await;
                 times.push((granted, boot_seconds()));
                 redis::cmd("RPUSH").arg("bound").arg("token").query_async::<()>(&mut connection).await?;
+                rest(think).await;
+            }
+        } else if who == "rslock" {
+            let manager = rslock::LockManager::new(url.split(' ').collect());
+            kit::ready()?;
+            start = boot_seconds();
+            for _ in 0..sections {
+                let before = Instant::now();
+                // It gives up after a few tries.
+                let lock = loop {
+                    if let Ok(lock) = manager.lock(b"one".as_slice(), LEASE).await {
+                        break lock;
+                    }
+                };
+                longest = longest.max(before.elapsed());
+                let granted = boot_seconds();
+                rest(hold).await;
+                times.push((granted, boot_seconds()));
+                manager.unlock(&lock).await;
                 rest(think).await;
             }
         } else {

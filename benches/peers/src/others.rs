@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use crate::kit::Result;
 
+/// The one that asks several servers.
+pub(crate) const REDLOCK: &str = "redlock (npm)";
 /// What they are called here.
-pub(crate) const ALL: [&str; 3] = ["redis-py", "python-redis-lock", "redlock (npm)"];
+pub(crate) const ALL: [&str; 3] = ["redis-py", "python-redis-lock", REDLOCK];
 
 /// One process of a peer. Dropped, it ends.
 pub(crate) struct Other {
@@ -35,9 +37,10 @@ pub(crate) fn install() -> Result<()> {
 }
 
 impl Other {
-    pub(crate) fn start(word: &str, port: u16, name: &str) -> Result<Other> {
+    /// On the server at a port, or at several with commas between them.
+    pub(crate) fn start(word: &str, ports: &str, name: &str) -> Result<Other> {
         let (sources, installed) = (root().join("tests/interop"), root().join("target/interop"));
-        let mut command = if word == "redlock (npm)" {
+        let mut command = if word == REDLOCK {
             let mut node = Command::new("node");
             node.current_dir(installed.join("node")).arg(sources.join("node/redlock.mjs"));
             node
@@ -46,7 +49,7 @@ impl Other {
             python.arg(sources.join("python").join(word.replace('-', "_") + ".py"));
             python
         };
-        command.args([&port.to_string(), name, "5"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args([ports, name, "5"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("{word}: {error}"))?;
         let told = child.stdin.take().ok_or("no input")?;
         let says = BufReader::new(child.stdout.take().ok_or("no output")?);

@@ -1,4 +1,4 @@
-// redlock 4 and 5 for Node, with their own delays: 200 ms, give or take 100. ARGV: port, key, version.
+// redlock 4 and 5 for Node, with their own delays: 200 ms, give or take 100. ARGV: ports, key, version.
 
 import { createInterface } from "node:readline";
 import { createRequire } from "node:module";
@@ -8,12 +8,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 const require = createRequire(process.cwd() + "/");
 const Redis = require("ioredis");
 
-const [port, key, version] = process.argv.slice(2);
-const redis = new Redis(Number(port));
+const [ports, key, version] = process.argv.slice(2);
+const servers = ports.split(",").map((port) => new Redis(Number(port)));
+const [redis] = servers;
 const module_ = require(version === "4" ? "redlock4" : "redlock");
 const Redlock = module_.default ?? module_;
-const patient = new Redlock([redis], { retryCount: -1 });
-const hasty = new Redlock([redis], { retryCount: 0 });
+const patient = new Redlock(servers, { retryCount: -1 });
+const hasty = new Redlock(servers, { retryCount: 0 });
 for (const redlock of [patient, hasty]) redlock.on(version === "4" ? "clientError" : "error", () => {});
 
 let lock;
