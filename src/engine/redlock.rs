@@ -1,8 +1,8 @@
 //! Claims kept by a majority of independent Redis servers.
 //!
 //! A name is held by whoever holds it at more than half of the servers, so any minority of them can die, hang, be cut off or lose its
-//! data. The token is the largest counter of a majority, written back to a majority before the name counts as held: tokens are unique
-//! and rise whatever the clocks do. A server that has forgotten its data does not vote until nobody can rely on what it forgot. The
+//! data. A majority must have accepted the token before the name counts as held, and a server accepts one only above its counter:
+//! tokens are unique and rise whatever the clocks do. A server that has forgotten its data does not vote until nobody can rely on what it forgot. The
 //! decisions are in `redlock/rules.rs`, the rules of one server in `redlock/spec.rs` and in the scripts, the keys in docs/redlock.md.
 //!
 //! Exclusion depends on time: clocks that run at different speeds by more than a hundredth, or that are set forward on a majority, can
@@ -92,6 +92,8 @@ pub(crate) struct Redlock {
     ears: Arc<Ears>,
     runtime: Handle,
     stamp: AtomicU64,
+    /// The largest counter that was heard of, of any name.
+    seen: AtomicU64,
     table: Mutex<HashMap<OwnerId, Entry>>,
     pid: u32,
     _registrar: Registrar,
@@ -202,6 +204,7 @@ impl Redlock {
             ears,
             runtime,
             stamp: AtomicU64::new(1),
+            seen: AtomicU64::new(0),
             table: Mutex::default(),
             pid: std::process::id(),
             _registrar: registrar,

@@ -33,6 +33,8 @@ pub(crate) enum Bug {
     ReleaseForgetsCounter,
     /// Half of the servers, rounded down, are enough.
     HalfIsEnough,
+    /// A token that comes with the request is accepted although the counter is there already.
+    AcceptsEqual,
 }
 
 /// What can happen in a world.
@@ -54,6 +56,8 @@ pub(crate) struct Setup {
     pub(crate) punctual: bool,
     /// How many times a client that knows nothing of the rules takes a server.
     pub(crate) strangers: u8,
+    /// Tokens are asked for together with votes.
+    pub(crate) guesses: bool,
     pub(crate) bug: Bug,
 }
 
@@ -74,7 +78,7 @@ pub(crate) struct Column {
 struct Line {
     /// A vote is asked for.
     vote: bool,
-    /// What was heard of it: [`SILENT`], [`TAKEN`], or a counter and [`GRANTED`].
+    /// What was heard of it: [`SILENT`], [`TAKEN`], [`PROMISED`], or a counter and [`GRANTED`].
     voted: u8,
     /// A token on its way.
     commit: Number,
@@ -91,6 +95,8 @@ struct Line {
 const SILENT: u8 = 1;
 const TAKEN: u8 = 2;
 const GRANTED: u8 = 3;
+/// A vote, with the token that was asked for.
+const PROMISED: u8 = u8::MAX;
 const ACCEPTED: u8 = 2;
 const NOT_MINE: u8 = 3;
 const ABOVE: u8 = 4;
@@ -112,6 +118,8 @@ enum Stage {
 struct Asker {
     stage: Stage,
     token: Number,
+    /// The token that it asks for with its votes; 0 is none.
+    guess: Number,
     /// The largest token that was granted before it asked.
     above: Number,
     proposals: u8,
@@ -139,7 +147,10 @@ pub(crate) struct World<const N: usize> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    Ask(usize),
+    Ask {
+        asker: usize,
+        guess: Number,
+    },
     Vote {
         asker: usize,
         server: usize,
@@ -185,7 +196,8 @@ impl fmt::Debug for Action {
         let who = |asker: &usize| ["A", "B", "C"][*asker];
         let end = |heard: &bool| if *heard { "" } else { ", and the answer is lost" };
         match self {
-            Action::Ask(asker) => write!(f, "{} asks all", who(asker)),
+            Action::Ask { asker, guess: 0 } => write!(f, "{} asks all", who(asker)),
+            Action::Ask { asker, guess } => write!(f, "{} asks all for {guess}", who(asker)),
             Action::Vote { asker, server, heard, again } => {
                 let again = if *again { ", and will again" } else { "" };
                 write!(f, "{server} gets {}'s request{again}{}", who(asker), end(heard))
@@ -239,7 +251,15 @@ impl<const N: usize> World<N> {
             match stage {
                 // One after the other, so that equal ones are not told apart.
                 Stage::Idle if asker == 0 || self.askers[asker - 1].stage != Stage::Idle => {
-                    actions.push(Action::Ask(asker));
+                    // None, a token that is old, and one that is above all.
+                    let highest = self.columns.iter().map(|column| column.node.top).max().unwrap_or(0);
+                    actions.push(Action::Ask { asker, guess: 0 });
+                    if setup.guesses {
+                        actions.push(Action::Ask { asker, guess: 1 });
+                    }
+                    if setup.guesses && highest > 0 {
+                        actions.push(Action::Ask { asker, guess: highest + 1 });
+                    }
                 }
                 Stage::Idle | Stage::Over => {}
                 Stage::Voting | Stage::Committing | Stage::Held => actions.push(Action::End(asker)),
@@ -333,17 +353,28 @@ impl<const N: usize> World<N> {
     /// Does something. The error is what must not be.
     pub(crate) fn apply(&mut self, action: Action, setup: &Setup) -> Result<(), Violation> {
         match action {
-            Action::Ask(asker) => {
+            Action::Ask { asker, guess } => {
                 let highest = 63 - (self.granted | 1).leading_zeros();
                 let asks = &mut self.askers[asker];
-                *asks = Asker { stage: Stage::Voting, stamp: 1, ..Asker::default() };
+                *asks = Asker { stage: Stage::Voting, stamp: 1, guess, ..Asker::default() };
                 asks.above = u8::try_from(highest).expect("few");
                 self.columns.iter_mut().for_each(|column| column.lines[asker].vote = true);
                 Ok(())
             }
             Action::Vote { asker, server, heard, again } => {
+                let (owner, guess) = (Self::owner(asker), self.askers[asker].guess);
                 let column = &mut self.columns[server];
-                let voted = column.node.vote(Self::owner(asker), 1, setup.readers[asker], 0);
+                let vote = |node: &mut Node| node.vote(owner, 1, setup.readers[asker], (guess, guess), 0);
+                let mut careless = column.node;
+                if careless.counter == guess {
+                    (careless.counter, careless.top) = (0, 0);
+                }
+                let voted = if setup.bug == Bug::AcceptsEqual && vote(&mut careless) == Voted::Accepted {
+                    column.node = careless;
+                    Voted::Accepted
+                } else {
+                    vote(&mut column.node)
+                };
                 let line = &mut column.lines[asker];
                 line.vote = again;
                 self.doubled += u8::from(again);
@@ -352,6 +383,7 @@ impl<const N: usize> World<N> {
                 }
                 line.voted = match voted {
                     Voted::Granted(counter) => GRANTED + counter,
+                    Voted::Accepted => PROMISED,
                     Voted::Taken => TAKEN,
                     Voted::No => SILENT,
                 };
@@ -455,11 +487,13 @@ impl<const N: usize> World<N> {
     }
 
     fn count_votes(&mut self, asker: usize, setup: &Setup) -> Result<(), Violation> {
+        let guess = self.askers[asker].guess;
         let votes: [Option<Vote>; N] =
             std::array::from_fn(|server| match self.columns[server].lines[asker].voted {
                 0 => None,
                 SILENT => Some(Vote::Silent),
                 TAKEN => Some(Vote::Taken { by: Whose::Stranger(0), left: 0 }),
+                PROMISED => Some(Vote::Accepted { counter: u64::from(guess) }),
                 counter => Some(Vote::Granted { counter: u64::from(counter - GRANTED) }),
             });
         let mut poll = rules::poll(&votes);
@@ -474,6 +508,10 @@ impl<const N: usize> World<N> {
         }
         match poll {
             Poll::Open => {}
+            Poll::Committed => {
+                self.askers[asker].token = guess;
+                return self.grant(asker, setup);
+            }
             Poll::Majority { token } => {
                 let asks = &mut self.askers[asker];
                 asks.stage = Stage::Committing;

@@ -18,11 +18,10 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- What stands at the holder's key for a claim.
+-- What stands at the holder's key for a claim. Times and tokens have more digits than Lua writes by itself.
 local function holder_text(owner, claim)
-  return MARK .. owner .. ' ' .. table.concat({
-    text(claim.tokens), text(claim.token), text(claim.lease), text(claim.delay), text(claim.since), claim.seat, claim.pid,
-    claim.host, claim.label }, ' ')
+  return MARK .. owner .. ' ' .. claim.tokens .. ' ' .. text(claim.token) .. ' ' .. claim.lease .. ' ' .. claim.delay .. ' ' ..
+    text(claim.since) .. ' ' .. claim.seat .. ' ' .. claim.pid .. ' ' .. claim.host .. ' ' .. claim.label
 end
 
 -- The claim that a waiter gets.
@@ -36,5 +35,5 @@ end
 
 local function tell_of_grant(owner, seat, grant, round)
   call('PUBLISH', 'leasehold:seat:' .. seat,
-    'g ' .. owner .. ' ' .. text(grant.token) .. ' ' .. text(grant.tokens) .. ' ' .. round)
+    'g ' .. owner .. ' ' .. text(grant.token) .. ' ' .. grant.tokens .. ' ' .. round)
 end

@@ -1,6 +1,7 @@
 //! One attempt to take a name: votes, a token, and the undoing of what came to nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -77,6 +78,8 @@ impl Redlock {
         let stamp = self.next_stamp();
         let said = self.said(ask);
         let shared = ask.weight != ask.capacity;
+        let tokens = ask.tokens.max(1);
+        let proposed = self.likely_token();
         // Nothing is sent to those who are not there: it would come when somebody has long decided without it.
         let connected: Vec<Result<()>> = self.nodes.iter().map(|node| node.must_be_connected()).collect();
         self.touch(ask, &connected);
@@ -90,7 +93,7 @@ impl Redlock {
             // Tasks of their own: what was sent must be known to have been sent, whatever becomes of the caller.
             self.runtime.spawn(async move {
                 let vote = match connected {
-                    Ok(()) => vote(&node, &keys, &ask, &said, stamp, limit).await,
+                    Ok(()) => vote(&node, &keys, &ask, &said, (stamp, proposed), limit).await,
                     Err(error) => Err(error),
                 };
                 // Nobody listens when it is decided.
@@ -107,30 +110,36 @@ impl Redlock {
                 verdict => break verdict,
             }
             let Some((number, vote)) = votes.recv().await else { break Poll::Split };
-            seen[number] = Some(vote.unwrap_or_else(|error| {
+            let vote = vote.unwrap_or_else(|error| {
                 failures.push((number, error));
                 Vote::Silent
-            }));
+            });
+            if let Vote::Granted { counter } = vote {
+                self.saw(counter);
+            }
+            seen[number] = Some(vote);
         };
+        let granted = match verdict {
+            Poll::Committed => Some(Grant { token: proposed, tokens }),
+            Poll::Majority { token } => self.commit(keys, ask, (stamp, token), &voted, limit).await?,
+            _ => None,
+        };
+        if let Some(grant) = granted {
+            self.saw(grant.token + u64::from(grant.tokens) - 1);
+            let held = Held { grant, shared, known: vec![stamp; self.nodes.len()], said };
+            // Gone if the owner has left meanwhile.
+            if let Some(entry) = self.table().get_mut(&ask.owner) {
+                entry.held = Some(held);
+            }
+            return Ok(Outcome::Granted(grant));
+        }
         let outcome = match verdict {
-            Poll::Majority { token } => match self.commit(keys, ask, (stamp, token), &voted, limit).await? {
-                Some(grant) => {
-                    let held = Held { grant, shared, known: vec![stamp; self.nodes.len()], said };
-                    let mut table = self.table();
-                    // Gone if the owner has left meanwhile.
-                    if let Some(entry) = table.get_mut(&ask.owner) {
-                        entry.held = Some(held);
-                    }
-                    return Ok(Outcome::Granted(grant));
-                }
-                None => Outcome::Split,
-            },
             Poll::Held { left, stranger } => {
                 let left = Duration::from_micros(left);
                 Outcome::Held { left: if stranger { left.min(STRANGER) } else { left } }
             }
             Poll::Impossible => Outcome::Impossible(self.no_majority(failures)),
-            Poll::Split | Poll::Open => Outcome::Split,
+            Poll::Committed | Poll::Majority { .. } | Poll::Split | Poll::Open => Outcome::Split,
         };
         // Also where the answer got lost; not where the answer was no.
         for (node, vote) in self.nodes.iter().zip(&seen) {
@@ -139,6 +148,21 @@ impl Redlock {
             }
         }
         Ok(outcome)
+    }
+
+    /// A token that is probably above all counters: what the clock says that most servers have, and more than all that were seen.
+    fn likely_token(&self) -> u64 {
+        let connected = self.nodes.iter().filter_map(|node| node.link.connected_now());
+        let mut clocks: Vec<u64> = connected.map(|connected| connected.server_now()).collect();
+        clocks.sort_unstable();
+        // One clock that is far off does not count.
+        let now = clocks.get(clocks.len() / 2).copied().unwrap_or(0);
+        now.max(self.seen.load(Ordering::Acquire) + 1)
+    }
+
+    /// Notes a counter: tokens that are proposed are above it.
+    fn saw(&self, counter: u64) {
+        self.seen.fetch_max(counter, Ordering::AcqRel);
     }
 
     /// Gives back in the background what an attempt may have taken at a server. The owner keeps its place.
@@ -223,7 +247,7 @@ async fn vote(
     keys: &NameKeys,
     ask: &Ask,
     said: &[String; 4],
-    stamp: u64,
+    (stamp, proposed): (u64, u64),
     limit: Duration,
 ) -> Result<Vote> {
     let give_up = Instant::now() + limit;
@@ -248,6 +272,7 @@ async fn vote(
                 said.iter().for_each(|word| {
                     script.arg(word);
                 });
+                script.arg(proposed);
                 script
             })
             .await?;

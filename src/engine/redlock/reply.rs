@@ -29,6 +29,7 @@ pub(super) fn vote(answer: &[Vec<u8>]) -> Result<Said> {
     let word = |at: usize| answer.get(at).map(Vec::as_slice).unwrap_or_default();
     Ok(match word(0) {
         b"granted" => Said::Vote(Vote::Granted { counter: number(word(1))? }),
+        b"accepted" => Said::Vote(Vote::Accepted { counter: number(word(1))? }),
         b"taken" => Said::Vote(Vote::Taken { by: whose(word(1))?, left: number(word(2))? }),
         b"late" => Said::Late(number(word(1))?),
         b"quarantine" => Said::Quarantine,

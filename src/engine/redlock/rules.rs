@@ -3,10 +3,13 @@
 //! Nothing here does I/O or reads a clock. The engine takes its decisions here, and the model (`tests/redlock_model`) explores the same
 //! code together with `spec.rs`, the rules of one server that the scripts restate.
 //!
-//! An attempt has two steps. Every server is asked for its *vote*: it takes the claim and answers a counter that it has never answered
-//! before. The largest counter of a majority is the token, which is then *committed*: a server accepts it if the claim is still there
-//! and its own counter has not gone past. Two majorities share a server, and there the second to commit either voted after the first
+//! A token is *committed* when a majority has accepted it: a server accepts one from whoever has the claim there, if its own counter has
+//! not gone past, and counts on from it. Two majorities share a server, and there the second to commit either asked after the first
 //! commit, so that its token is larger, or is refused. No clock is part of this argument; clocks matter for exclusion only.
+//!
+//! Every server is asked for its *vote*: it takes the claim. With the request comes a token that is probably above all counters. If a
+//! majority accepts it that is all. Where it is not, a server answers a counter that it has never answered before, and the largest
+//! of these is proposed in a second step.
 
 use std::time::Duration;
 
@@ -20,6 +23,8 @@ pub(crate) const fn majority(servers: usize) -> usize {
 pub(crate) enum Vote {
     /// The claim is taken, and the counter is this.
     Granted { counter: u64 },
+    /// The claim is taken, and the token that was asked for with it is accepted; the counter is this.
+    Accepted { counter: u64 },
     /// Somebody else has it, for so many microseconds at the most.
     Taken { by: Whose, left: u64 },
     /// It does not answer, or may not vote.
@@ -44,6 +49,8 @@ pub(crate) enum Whose {
 pub(crate) enum Poll {
     /// It is not decided.
     Open,
+    /// A majority has accepted the token that came with the request: the claim is held.
+    Committed,
     /// A majority has granted; this is the token to commit.
     Majority { token: u64 },
     /// Somebody holds a majority, or enough of it. In so many microseconds a majority may be free.
@@ -57,7 +64,7 @@ pub(crate) enum Poll {
 /// Counts votes; `None` for those that have not come.
 pub(crate) fn poll(votes: &[Option<Vote>]) -> Poll {
     let needed = majority(votes.len());
-    let (mut granted, mut open, mut silent, mut token) = (0, 0, 0, 0);
+    let (mut granted, mut accepted, mut open, mut silent, mut token) = (0, 0, 0, 0, 0);
     let mut taken: Vec<(u64, Whose)> = Vec::new();
     for vote in votes {
         match *vote {
@@ -66,9 +73,18 @@ pub(crate) fn poll(votes: &[Option<Vote>]) -> Poll {
                 granted += 1;
                 token = token.max(counter);
             }
+            Some(Vote::Accepted { counter }) => {
+                granted += 1;
+                accepted += 1;
+                // Its own counter has gone past by accepting.
+                token = token.max(counter + 1);
+            }
             Some(Vote::Taken { by, left }) => taken.push((left, by)),
             Some(Vote::Silent) => silent += 1,
         }
+    }
+    if accepted >= needed {
+        return Poll::Committed;
     }
     if granted >= needed {
         return Poll::Majority { token };
@@ -314,6 +330,12 @@ mod tests {
         assert_eq!(poll(&[taken(1, 90), taken(2, 20), granted(1)]), Poll::Split);
         assert_eq!(poll(&[taken(1, 9), silent, granted(1)]), Poll::Split);
         assert_eq!(poll(&[granted(1), granted(1), silent, silent, silent]), Poll::Impossible);
+        // Accepted by some is not yet committed.
+        let accepted = |counter| Some(Vote::Accepted { counter });
+        assert_eq!(poll(&[accepted(7), accepted(7), None]), Poll::Committed);
+        assert_eq!(poll(&[accepted(7), granted(9), None]), Poll::Majority { token: 9 });
+        assert_eq!(poll(&[accepted(7), granted(5), None]), Poll::Majority { token: 8 });
+        assert_eq!(poll(&[accepted(7), taken(1, 9), None]), Poll::Open);
         // Half is no majority.
         assert_eq!(poll(&[granted(1), granted(1), silent, silent]), Poll::Impossible);
     }

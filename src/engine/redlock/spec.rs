@@ -50,6 +50,8 @@ pub(crate) struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Voted {
     Granted(Number),
+    /// The token that came with the request is committed, too.
+    Accepted,
     Taken,
     /// It may not vote, or the request is undone already.
     No,
@@ -100,21 +102,36 @@ impl Node {
         }
     }
 
-    /// `vote.lua`.
-    pub(crate) fn vote(&mut self, owner: Owner, stamp: Number, shared: bool, now: Number) -> Voted {
+    /// `vote.lua`. A token may come with it; 0 is none.
+    pub(crate) fn vote(
+        &mut self,
+        owner: Owner,
+        stamp: Number,
+        shared: bool,
+        (first, last): (Number, Number),
+        now: Number,
+    ) -> Voted {
         if !self.member || self.gone[usize::from(owner)] >= stamp {
             return Voted::No;
         }
         let free = self.is_free(shared);
+        // Counters that are gone go on above all that this server ever gave.
+        let counter = if self.counter == 0 { self.top } else { self.counter }.max(self.floor);
+        let token = if first > counter { first } else { 0 };
         match self.mine(owner) {
             // Said twice: it has been answered, and used.
-            Some(claim) if claim.stamp > stamp || claim.token > 0 => return Voted::No,
-            Some(claim) => claim.stamp = stamp,
+            Some(claim) if claim.stamp > stamp || (claim.stamp == stamp && claim.token > 0) => {
+                return Voted::No;
+            }
+            Some(claim) => (claim.stamp, claim.token) = (stamp, token),
             None if !free => return Voted::Taken,
-            None => self.take(Claim { owner, stamp, token: 0 }, shared),
+            None => self.take(Claim { owner, stamp, token }, shared),
         }
-        let last = if self.counter == 0 { self.top.max(now.saturating_sub(1)) } else { self.counter };
-        let counter = last.max(self.floor) + 1;
+        if token > 0 {
+            self.set_counter(last, owner);
+            return Voted::Accepted;
+        }
+        let counter = if self.counter == 0 { counter.max(now.saturating_sub(1)) } else { counter } + 1;
         self.set_counter(counter, owner);
         Voted::Granted(counter)
     }

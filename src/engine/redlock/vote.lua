@@ -1,5 +1,6 @@
--- Asks for a vote. ARGV: owner, stamp, `all` or `shared`, lease, tokens, wait, run, not after, seat, pid, host, label.
--- Answers { 'granted', counter }, { 'taken', by, left }, { 'late', time }, { 'gone' } if it is undone, or { 'quarantine' }.
+-- Asks for a vote. ARGV: owner, stamp, `all` or `shared`, lease, tokens, wait, run, not after, seat, pid, host, label, first token.
+-- Answers { 'accepted', counter }, { 'granted', counter }, { 'taken', by, left }, { 'late', time }, { 'gone' } if it is undone, or
+-- { 'quarantine' }.
 local shared, lease, wait = ARGV[3] == 'shared', tonumber(ARGV[4]), ARGV[6] == '1'
 local run, not_after = ARGV[7], tonumber(ARGV[8])
 local said = ARGV[9] .. ' ' .. ARGV[10] .. ' ' .. ARGV[11] .. ' ' .. ARGV[12]
@@ -19,7 +20,8 @@ if mine then
   local claim = kind == 'shared' and MARK .. (call('HGET', STATE, 'C' .. owner) or '') or held
   local token = string.match(claim, '^%S+ %x+ %d+ (%d+) ')
   -- Said twice: it has been answered, and used.
-  if my_stamp() > stamp or (token and token ~= '0') then return { 'gone' } end
+  local since = my_stamp()
+  if since > stamp or (since == stamp and token and token ~= '0') then return { 'gone' } end
 end
 
 -- The writer that waits, if there is one: readers do not overtake it.
@@ -60,12 +62,16 @@ if by then
   return { 'taken', by, text(left) }
 end
 
-local floor = tonumber(call('GET', FLOOR) or 0)
--- A counter that is gone starts at the clock, and above all that this server ever gave.
-if last == 0 then last = math.max(now - 1, tonumber(call('GET', TOP) or 0)) end
-last = math.max(last, floor) + 1
+-- A counter that is gone goes on above all that this server ever gave; one that nobody proposes a token for, also at the clock.
+local base = math.max(last == 0 and tonumber(call('GET', TOP) or 0) or last, tonumber(call('GET', FLOOR) or 0))
+local first, token = tonumber(ARGV[13]), '0'
+if first > base then
+  last, token = first + tonumber(ARGV[5]) - 1, ARGV[13]
+else
+  last = (last == 0 and math.max(base, now - 1) or base) + 1
+end
 set_counter(last, owner)
-local claim = owner .. ' ' .. ARGV[5] .. ' 0 ' .. ARGV[4] .. ' 0 ' .. text(now) .. ' ' .. said
+local claim = owner .. ' ' .. ARGV[5] .. ' ' .. token .. ' ' .. ARGV[4] .. ' 0 ' .. text(now) .. ' ' .. said
 if shared then
   call('ZADD', ENDS, text(now + life(lease) * 1000), owner)
   call('HSET', STATE, 'C' .. owner, claim, 'V' .. owner, text(stamp))
@@ -75,4 +81,8 @@ else
   call('HSET', STATE, 'X', owner .. ' ' .. text(stamp))
   call('SET', HOLDER, MARK .. claim, 'PX', text(life(lease)))
 end
-return { 'granted', text(last) }
+if token == '0' then return { 'granted', text(last) } end
+leave_queue(owner)
+-- Those who can share come in together.
+if shared then wake(true) end
+return { 'accepted', text(last) }

@@ -79,19 +79,21 @@ impl Pair<'_> {
         self.server.command(&words)
     }
 
-    fn vote(&mut self, owner: Owner, stamp: Number) {
+    fn vote(&mut self, owner: Owner, stamp: Number, (first, last): (Number, Number)) {
         let weight = self.weight(owner);
-        let stamp_text = stamp.to_string();
-        let rest =
-            [&stamp_text, weight, LEASE, "1", "0", "run", "9007199254740992", "7", "1", "host", "a label"];
+        let (stamp_text, first_text) = (stamp.to_string(), first.to_string());
+        let tokens = (last + 1 - first).to_string();
+        let asked = [&stamp_text, weight, LEASE, &tokens, "0", "run", "9007199254740992"];
+        let rest = [&asked[..], &["7", "1", "host", "a label", &first_text]].concat();
         let answer = self.call(VOTE, owner, &rest).texts();
-        let voted = self.node.vote(owner, stamp, weight == "shared", 0);
+        let voted = self.node.vote(owner, stamp, weight == "shared", (first, last), 0);
         let expected = match voted {
             Voted::Granted(counter) => format!("granted {counter}"),
+            Voted::Accepted => format!("accepted {last}"),
             Voted::Taken => "taken".to_owned(),
             Voted::No => "gone".to_owned(),
         };
-        let answer = if answer[0] == "granted" { answer.join(" ") } else { answer[0].clone() };
+        let answer = if answer[0] == "taken" { answer[0].clone() } else { answer.join(" ") };
         assert_eq!(answer, expected, "the vote of {owner}");
     }
 
@@ -237,7 +239,8 @@ async fn the_scripts_do_what_the_rules_say(servers: usize) {
             stamp += dice.small(2);
             let number = stamp - dice.small(2).min(stamp - 1);
             match dice.roll(12) {
-                0..=3 => pair.vote(owner, number),
+                0..=1 => pair.vote(owner, number, (0, 0)),
+                2..=3 => pair.vote(owner, number, (first, last)),
                 4..=6 => pair.commit(owner, first, last),
                 7 if token > 0 => pair.renew(owner, token, token, number),
                 7 | 8 => pair.renew(owner, first, last, number),
