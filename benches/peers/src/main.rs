@@ -218,6 +218,7 @@ fn quorum() -> Result<()> {
         // One round trip more than the others, for a token that they do not have.
         println!("  leasehold / rslock {:>26.2}", race.ratio(1, 0));
     }
+    pin(1)?;
     println!("\none name at a majority of 3 servers, {PROCESSES} processes");
     let mut ratios = Vec::new();
     for _ in 0..3 {
@@ -318,6 +319,7 @@ async fn counted(tasks: Vec<tokio::task::JoinHandle<Result<u64>>>) -> Result<(f6
 fn processes(server: &Redis) -> Result<()> {
     const PROCESSES: usize = 16;
     const SECTIONS: usize = 4000;
+    pin(1)?;
     println!("\none name, {PROCESSES} processes");
     let mut rates = [Vec::new(), Vec::new()];
     let (mut spreads, mut commands) = (Vec::new(), Vec::new());
@@ -374,6 +376,7 @@ fn handover(server: &Redis) -> Result<()> {
         );
         Result::Ok((two.gap(), crowd.held()))
     };
+    pin(1)?;
     println!("\nfrom hand to hand");
     let (mut gaps, mut held) = (Vec::new(), Vec::new());
     for _ in 0..3 {
