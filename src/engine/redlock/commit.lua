@@ -5,18 +5,15 @@ if call('GET', MEMBER) ~= ARGV[5] then return { 'quarantine' } end
 expire_readers()
 if not is_mine() then return { 'not mine' } end
 
-local claim = held
-if kind == 'shared' then claim = MARK .. (call('HGET', STATE, 'C' .. owner) or '') end
-local head, token, rest = string.match(claim, '^(%S+ %x+ )%d+ (%d+)( .*)$')
-if not head then return { 'not mine' } end
+local claim, token = my_claim()
+if not token then return { 'not mine' } end
 -- Said twice.
 if token == text(first) then return { 'accepted' } end
 
-local last = counter()
-local by = call('HGET', STATE, 'by')
-if last >= first and not (last == first and by == owner .. ':' .. text(first)) then return { 'above', text(last) } end
+local last, by = counter()
+if last >= first and not (last == first and by == owner) then return { 'above', text(last) } end
 set_counter(final, owner)
-claim = head .. text(final - first + 1) .. ' ' .. text(first) .. rest
+claim = string.gsub(claim, '^(%S+ %x+ )%d+ %d+', '%1' .. text(final - first + 1) .. ' ' .. text(first), 1)
 if kind == 'shared' then
   call('HSET', STATE, 'C' .. owner, string.sub(claim, #MARK + 1))
 else

@@ -4,9 +4,8 @@ if not is_mine() then return 0 end
 local token = string.match(held, '^%S+ %x+ %d+ (%d+) ')
 if token ~= ARGV[3] then return 0 end
 local left = call('PTTL', HOLDER)
-call('HSET', STATE, 'C' .. owner, string.sub(held, #MARK + 1), 'V' .. owner, text(my_stamp()))
+call('HSET', STATE, 'C' .. owner, string.sub(held, #MARK + 1))
 call('ZADD', ENDS, text(now + left * 1000), owner)
-call('EXPIRE', STATE, DAY)
 keep_readers()
 show_readers()
 wake(true)

@@ -41,7 +41,7 @@ read_holder()
 -- Readers whose time is over go; the mark goes with the last of them.
 local function forget_reader(reader)
   call('ZREM', ENDS, reader)
-  call('HDEL', STATE, 'C' .. reader, 'V' .. reader)
+  call('HDEL', STATE, 'C' .. reader)
 end
 local function expire_readers()
   if kind ~= 'shared' then
@@ -64,26 +64,27 @@ local function is_mine()
   return kind == 'shared' and call('ZSCORE', ENDS, owner) and true or false
 end
 
--- Which asking the claim that is mine answers.
-local function my_stamp()
-  if kind == 'shared' then return tonumber(call('HGET', STATE, 'V' .. owner) or 0) end
-  local of, number = string.match(call('HGET', STATE, 'X') or '', '^(%x+) (%d+)$')
-  return of == owner and tonumber(number) or 0
+-- The claim that is mine: its token, and which asking or renewal it answers.
+local function my_claim()
+  local claim = kind == 'shared' and MARK .. (call('HGET', STATE, 'C' .. owner) or '') or held
+  local token, since = string.match(claim, '^%S+ %x+ %d+ (%d+) %d+ (%d+) ')
+  return claim, token, tonumber(since or 0)
 end
 
+-- The counter, and who raised it.
 local function counter()
-  return tonumber(call('GET', TOKEN) or 0)
+  local number, by = string.match(call('GET', TOKEN) or '0 -', '^(%d+) (%S+)$')
+  return tonumber(number), by
 end
 
 -- Raises the counter in the name of the owner.
 local function set_counter(number, by)
-  call('SET', TOKEN, text(number), 'EX', DAY)
-  call('HSET', STATE, 'by', by .. ':' .. text(number))
-  call('EXPIRE', STATE, DAY)
+  call('SET', TOKEN, text(number) .. ' ' .. by, 'EX', DAY)
   if number > tonumber(call('GET', TOP) or 0) then call('SET', TOP, text(number)) end
 end
 
 local function keep_readers()
+  call('EXPIRE', STATE, DAY)
   call('EXPIRE', ENDS, DAY)
 end
 

@@ -119,9 +119,12 @@ pub(super) async fn insist(
 
 /// What a part of the other engine says, in the name of this one.
 pub(super) fn relabel(error: Error) -> Error {
+    let page = |what: String| what.replace("docs/redis.md", "docs/redlock.md");
     match error {
-        Error::Unavailable { what, source, .. } => Error::Unavailable { engine: ENGINE, what, source },
-        Error::Engine { what, source, .. } => Error::Engine { engine: ENGINE, what, source },
+        Error::Unavailable { what, source, .. } => {
+            Error::Unavailable { engine: ENGINE, what: page(what), source }
+        }
+        Error::Engine { what, source, .. } => Error::Engine { engine: ENGINE, what: page(what), source },
         other => other,
     }
 }

@@ -6,23 +6,23 @@
 call('HDEL', STATE, '')
 local whole = ARGV[3] == 'all'
 expire_readers()
-local mine = is_mine() and my_stamp() <= stamp
-local by = call('HGET', STATE, 'by')
-local committed = false
+local mine, committed = is_mine(), false
 if mine then
-  local claim = kind == 'owner' and held or MARK .. (call('HGET', STATE, 'C' .. owner) or '')
-  committed = string.match(claim, '^%S+ %x+ %d+ (%d+) ') ~= '0'
+  local _, token, since = my_claim()
+  mine, committed = since <= stamp, token ~= '0'
+end
+if mine then
   if kind == 'owner' then
     call('DEL', HOLDER)
-    call('HDEL', STATE, 'X')
   else
     forget_reader(owner)
     if call('ZCARD', ENDS) == 0 then call('DEL', HOLDER) else show_readers() end
   end
 end
-if committed and by == owner .. ':' .. text(counter()) then
+local number, by = counter()
+if mine and committed and by == owner then
   -- A renewal that comes late does not take it again. A server that missed the token would not know: it remembers the release.
-  call('HSET', STATE, 'by', '-')
+  call('SET', TOKEN, text(number) .. ' -', 'KEEPTTL')
 else
   -- What this undoes may still come.
   local gone = math.max(tonumber(call('GET', GONE) or 0), stamp)

@@ -33,7 +33,9 @@ for i = 0, (#KEYS - 2) / 5 - 1 do
   local left = math.ceil(tonumber(lease) * 1.01 / 1000) + 2
   local ends = text(now + left * 1000)
   local held = read('GET', HOLDER)
-  local claim = owner .. ' ' .. text(last - first + 1) .. ' ' .. first .. ' ' .. lease .. ' 0 ' .. text(now) .. ' ' .. said
+  local function claim(since)
+    return owner .. ' ' .. text(last - first + 1) .. ' ' .. first .. ' ' .. lease .. ' ' .. since .. ' ' .. text(now) .. ' ' .. said
+  end
   local function show_readers()
     call('EXPIRE', ENDS, DAY)
     local latest = call('ZREVRANGE', ENDS, 0, 0, 'WITHSCORES')
@@ -42,11 +44,10 @@ for i = 0, (#KEYS - 2) / 5 - 1 do
   local function take(since)
     if shared then
       call('ZADD', ENDS, ends, owner)
-      call('HSET', STATE, 'C' .. owner, claim, 'V' .. owner, since)
+      call('HSET', STATE, 'C' .. owner, claim(since))
       show_readers()
     else
-      call('HSET', STATE, 'X', owner .. ' ' .. since)
-      call('SET', HOLDER, MARK .. claim, 'PX', text(left))
+      call('SET', HOLDER, MARK .. claim(since), 'PX', text(left))
     end
   end
   -- What is here of this owner: its token, and the asking or renewal that it answers.
@@ -54,21 +55,19 @@ for i = 0, (#KEYS - 2) / 5 - 1 do
   if held == SHARED then
     local score = read('ZSCORE', ENDS, owner)
     if score and tonumber(score) > now then
-      token = string.match(call('HGET', STATE, 'C' .. owner) or '', '^%x+ %d+ (%d+) ') or '0'
-      since = call('HGET', STATE, 'V' .. owner)
+      token, since = string.match(call('HGET', STATE, 'C' .. owner) or '', '^%x+ %d+ (%d+) %d+ (%d+) ')
+      token = token or '0'
     end
   elseif held and string.sub(held, 1, #MARK + #owner + 1) == MARK .. owner .. ' ' then
-    token = string.match(held, '^%S+ %x+ %d+ (%d+) ') or '0'
-    local of, number = string.match(call('HGET', STATE, 'X') or '', '^(%x+) (%d+)$')
-    since = of == owner and number
+    token, since = string.match(held, '^%S+ %x+ %d+ (%d+) %d+ (%d+) ')
+    token = token or '0'
   end
   local answer = 0
-  local counter = tonumber(read('GET', TOKEN) or 0)
-  local by = read('HGET', STATE, 'by')
+  local counter, by = string.match(read('GET', TOKEN) or '0 -', '^(%d+) (%S+)$')
+  counter = tonumber(counter)
   local function raise()
     local number = text(math.max(counter, tonumber(last)))
-    call('SET', TOKEN, number, 'EX', DAY)
-    call('HSET', STATE, 'by', owner .. ':' .. number)
+    call('SET', TOKEN, number .. ' ' .. owner, 'EX', DAY)
     if tonumber(number) > tonumber(call('GET', TOP) or 0) then call('SET', TOP, number) end
   end
   if not counter or first == '0' then
@@ -79,7 +78,7 @@ for i = 0, (#KEYS - 2) / 5 - 1 do
     answer = tonumber(since or 1)
     -- It has not heard of the token. If its own counter is above, that is its own vote, and does no harm.
     local missed = token ~= first
-      and (counter < tonumber(first) or (counter == tonumber(first) and by == owner .. ':' .. first))
+      and (counter < tonumber(first) or (counter == tonumber(first) and by == owner))
     if missed then raise() end
     -- It may have missed a downgrade, too.
     if missed or (shared and held ~= SHARED) then
@@ -92,7 +91,7 @@ for i = 0, (#KEYS - 2) / 5 - 1 do
     end
   elseif not held or (shared and held == SHARED) then
     -- Whoever else has had it here has raised the counter.
-    local never_since = counter < tonumber(first) or (counter < math.huge and by == owner .. ':' .. text(counter))
+    local never_since = counter < tonumber(first) or (counter < math.huge and by == owner)
     if never_since and tonumber(read('GET', UNDONE) or 0) < tonumber(stamp) then
       raise()
       take(stamp)

@@ -17,11 +17,9 @@ call('ZCARD', QUEUE)
 expire_readers()
 local mine = is_mine()
 if mine then
-  local claim = kind == 'shared' and MARK .. (call('HGET', STATE, 'C' .. owner) or '') or held
-  local token = string.match(claim, '^%S+ %x+ %d+ (%d+) ')
+  local _, token, since = my_claim()
   -- Said twice: it has been answered, and used.
-  local since = my_stamp()
-  if since > stamp or (since == stamp and token and token ~= '0') then return { 'gone' } end
+  if since > stamp or (since == stamp and token ~= '0') then return { 'gone' } end
 end
 
 -- The writer that waits, if there is one: readers do not overtake it.
@@ -71,14 +69,13 @@ else
   last = (last == 0 and math.max(base, now - 1) or base) + 1
 end
 set_counter(last, owner)
-local claim = owner .. ' ' .. ARGV[5] .. ' ' .. token .. ' ' .. ARGV[4] .. ' 0 ' .. text(now) .. ' ' .. said
+local claim = owner .. ' ' .. ARGV[5] .. ' ' .. token .. ' ' .. ARGV[4] .. ' ' .. ARGV[2] .. ' ' .. text(now) .. ' ' .. said
 if shared then
   call('ZADD', ENDS, text(now + life(lease) * 1000), owner)
-  call('HSET', STATE, 'C' .. owner, claim, 'V' .. owner, text(stamp))
+  call('HSET', STATE, 'C' .. owner, claim)
   keep_readers()
   show_readers()
 else
-  call('HSET', STATE, 'X', owner .. ' ' .. text(stamp))
   call('SET', HOLDER, MARK .. claim, 'PX', text(life(lease)))
 end
 if token == '0' then return { 'granted', text(last) } end

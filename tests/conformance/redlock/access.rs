@@ -16,7 +16,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
 }
 
 /// All that a client does, as docs/redlock.md lists it.
-const COMMANDS: &str = "ping info time client|id client|kill config|get subscribe publish evalsha eval scan set get del exists \
+const COMMANDS: &str = "ping info time client|id client|kill config|get subscribe publish evalsha eval scan set get mget del exists \
      expire pexpire pttl hset hget hmget hdel hlen zadd zrem zrange zrangebyscore zrevrange zscore zcard";
 
 async fn these_permissions_are_enough_and_all_are_used(servers: usize) {
