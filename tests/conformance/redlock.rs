@@ -3,6 +3,8 @@
 mod access;
 mod forgetting;
 mod scripts;
+#[cfg(feature = "redis-tls")]
+mod tls;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -53,6 +55,8 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     cases.extend(access::cases());
     cases.extend(forgetting::cases());
     cases.extend(scripts::cases());
+    #[cfg(feature = "redis-tls")]
+    cases.extend(tls::cases());
     cases
 }
 

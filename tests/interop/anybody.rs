@@ -43,7 +43,8 @@ async fn stranger_gets_in(ground: &Ground, options: &str) {
     let url = format!("{}/{options}", ground.redis.url());
     for _ in 0..4 {
         let client = leasehold::connect(&url).await.expect("a client");
-        tasks.spawn(fleet::work(ground.mutex(&client), ground.redis.connect(), Arc::clone(&over)));
+        let (mutex, counter) = (ground.mutex(&client), ground.redis.connect());
+        tasks.spawn(fleet::work(mutex, counter, Duration::ZERO, Arc::clone(&over)));
     }
     let mut redis = ground.redis.connect();
     let mut waits = Vec::new();

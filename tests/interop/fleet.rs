@@ -47,7 +47,8 @@ async fn a_mixed_fleet_counts_right(ground: Ground) {
     for _ in 0..OURS {
         let client = ground.client().await;
         for _ in 0..TASKS {
-            tasks.spawn(work(ground.mutex(&client), ground.redis.connect(), Arc::clone(&over)));
+            let (mutex, counter) = (ground.mutex(&client), ground.redis.connect());
+            tasks.spawn(work(mutex, counter, Duration::ZERO, Arc::clone(&over)));
         }
         clients.push(client);
     }
@@ -81,14 +82,19 @@ async fn a_mixed_fleet_counts_right(ground: Ground) {
 }
 
 /// What a stranger says of its work.
-fn worked(said: &str) -> Worked {
+pub(crate) fn worked(said: &str) -> Worked {
     let mut words = said.strip_prefix("worked ").expect("it worked").split(' ');
     let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
     Worked { sections: number(), longest: Duration::from_millis(number()) }
 }
 
-/// Adds one to a counter that nothing else protects, again and again.
-pub(crate) async fn work(mutex: Mutex, mut redis: Connection, over: Arc<AtomicBool>) -> Worked {
+/// Adds one to a counter that nothing else protects, again and again, and rests in between.
+pub(crate) async fn work(
+    mutex: Mutex,
+    mut redis: Connection,
+    rest: Duration,
+    over: Arc<AtomicBool>,
+) -> Worked {
     let mut worked = Worked::default();
     while !over.load(Ordering::Relaxed) {
         let asked = Instant::now();
@@ -100,6 +106,9 @@ pub(crate) async fn work(mutex: Mutex, mut redis: Connection, over: Arc<AtomicBo
         redis.command(&["SET", "counter", &(count + 1).to_string()]).ok();
         guard.release().await.expect("still held");
         worked.sections += 1;
+        if !rest.is_zero() {
+            tokio::time::sleep(rest).await;
+        }
     }
     worked
 }

@@ -6,6 +6,7 @@
 mod anybody;
 mod fleet;
 mod pairs;
+mod quorum;
 #[path = "../servers/mod.rs"]
 mod servers;
 mod strangers;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use servers::Redis;
-use strangers::{Foreign, Ground};
+use strangers::Ground;
 
 /// A case: given a server and a client that is not ours, it returns or panics.
 pub(crate) type Case = fn(Ground) -> Pin<Box<dyn Future<Output = ()>>>;
@@ -44,13 +45,22 @@ fn main() -> ExitCode {
     for foreign in strangers::ALL {
         let ignored = may_ignore(Redis::missing().or_else(|| foreign.missing()).as_deref());
         for (case, run) in pairs::all().into_iter().chain(fleet::all()) {
-            let trial = Trial::test(format!("{}::{case}", foreign.word), move || run_case(foreign, run));
+            let once = move || run_once(async move { run(Ground { redis: Redis::start(), foreign }).await });
+            let trial = Trial::test(format!("{}::{case}", foreign.word), move || patiently(once));
+            trials.push(trial.with_ignored_flag(ignored));
+        }
+        let asks_many = quorum::THEIRS.contains(&foreign.word);
+        for (case, run) in quorum::all().into_iter().filter(|_| asks_many) {
+            let once = move || run_once(async move { run(quorum::Ground::new(foreign)).await });
+            let trial = Trial::test(format!("{}::quorum::{case}", foreign.word), move || patiently(once));
             trials.push(trial.with_ignored_flag(ignored));
         }
     }
     let ignored = may_ignore(Redis::missing().as_deref());
     for (case, run) in anybody::all() {
-        let trial = Trial::test(format!("anybody::{case}"), move || run_case(&strangers::ANYBODY, run));
+        let ground = || Ground { redis: Redis::start(), foreign: &strangers::ANYBODY };
+        let once = move || run_once(async move { run(ground()).await });
+        let trial = Trial::test(format!("anybody::{case}"), move || patiently(once));
         trials.push(trial.with_ignored_flag(ignored));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -81,30 +91,29 @@ fn count_stalls() {
 
 /// Runs a case, and again if it failed while the machine stood still: leases end meanwhile, of strangers too, and what
 /// was late then proves nothing.
-fn run_case(foreign: &'static Foreign, case: Case) -> Result<(), Failed> {
+fn patiently(case: impl Fn() -> Result<(), Failed>) -> Result<(), Failed> {
     const TRIES: u32 = 5;
     for _ in 1..TRIES {
         let before = STALLS.load(Ordering::Relaxed);
-        match catch_unwind(AssertUnwindSafe(|| run_once(foreign, case))) {
+        match catch_unwind(AssertUnwindSafe(&case)) {
             Ok(Ok(())) => return Ok(()),
             _ if STALLS.load(Ordering::Relaxed) > before => {
-                eprintln!("interop: the machine stood still; {} again", foreign.word);
+                eprintln!("interop: the machine stood still; again");
             }
             Ok(failed) => return failed,
             Err(panic) => resume_unwind(panic),
         }
     }
-    run_once(foreign, case)
+    case()
 }
 
-fn run_once(foreign: &'static Foreign, case: Case) -> Result<(), Failed> {
+fn run_once(case: impl Future<Output = ()>) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
-    let ground = Ground { redis: Redis::start(), foreign };
     runtime.block_on(async {
-        tokio::time::timeout(LIMIT, case(ground)).await.map_err(|_| Failed::from("the case takes too long"))
+        tokio::time::timeout(LIMIT, case).await.map_err(|_| Failed::from("the case takes too long"))
     })
 }

@@ -1,6 +1,6 @@
 //! The clients of others, each a small program that is told what to do.
 //!
-//! A program is started with a port, a key or name, and sometimes a variant. It says `ready`, and then answers each line
+//! A program is started with a port (or several, with commas, if it asks a majority), a key or name, and sometimes a variant. It says `ready`, and then answers each line
 //! with one line:
 //!
 //! | line | answer |
@@ -115,7 +115,21 @@ impl Foreign {
         (!done.is_file()).then(|| format!("{} (tests/interop/install.sh, {what})", self.word))
     }
 
-    fn start(&self, port: u16) -> Child {
+    /// A process of this client, at these ports.
+    pub(crate) async fn stranger(&self, ports: &str) -> Stranger {
+        let mut child = self.start(ports);
+        let stdin = child.stdin.take().expect("piped");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let (line, lines) = mpsc::unbounded_channel();
+        thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).for_each(|said| line.send(said).unwrap_or(()));
+        });
+        let mut stranger = Stranger { child, stdin, lines };
+        assert_eq!(stranger.answer().await, "ready");
+        stranger
+    }
+
+    fn start(&self, ports: &str) -> Child {
         let source = |file: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop").join(file);
         let (program, variant) = match self.runs {
             Runs::Python(_, form) => (installed("python/bin/python"), form),
@@ -135,7 +149,7 @@ impl Foreign {
                 }
                 Runs::Go(_) | Runs::Rust | Runs::Nothing => {}
             }
-            command.arg(port.to_string()).arg(self.theirs).arg(variant);
+            command.arg(ports).arg(self.theirs).arg(variant);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
         };
         servers::spawn(program.to_str().expect("a path"), prepare).expect("setpriv starts")
@@ -171,16 +185,7 @@ impl Ground {
 
     /// A process of the other client.
     pub(crate) async fn stranger(&self) -> Stranger {
-        let mut child = self.foreign.start(self.redis.port());
-        let stdin = child.stdin.take().expect("piped");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let (line, lines) = mpsc::unbounded_channel();
-        thread::spawn(move || {
-            stdout.lines().map_while(Result::ok).for_each(|said| line.send(said).unwrap_or(()));
-        });
-        let mut stranger = Stranger { child, stdin, lines };
-        assert_eq!(stranger.answer().await, "ready");
-        stranger
+        self.foreign.stranger(&self.redis.port().to_string()).await
     }
 
     /// What stands at the key of the lock.

@@ -1,18 +1,15 @@
-//! Servers that let in only some, and speak in secret.
+//! Servers that let in only some, who may do little.
 
 use std::collections::BTreeSet;
 
 use leasehold::{Client, Family};
 
-use super::{Case, connect, lock, quorum_cases, taken};
+use super::{Case, connect, lock, quorum_cases};
 use crate::bench::{ms, soon, until};
 use crate::servers::{Quorum, Redis};
 
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    let mut cases = quorum_cases![these_permissions_are_enough_and_all_are_used];
-    #[cfg(feature = "redis-tls")]
-    cases.extend(quorum_cases![encrypted_servers_vote]);
-    cases
+    quorum_cases![these_permissions_are_enough_and_all_are_used]
 }
 
 /// All that a client does, as docs/redlock.md lists it.
@@ -75,28 +72,4 @@ async fn these_permissions_are_enough_and_all_are_used(servers: usize) {
     let used: BTreeSet<String> = quorum.servers.iter().flat_map(Redis::used).collect();
     let unused: Vec<&str> = COMMANDS.split_whitespace().filter(|command| !used.contains(*command)).collect();
     assert!(unused.is_empty(), "not needed: {unused:?}");
-}
-
-#[cfg(feature = "redis-tls")]
-async fn encrypted_servers_vote(servers: usize) {
-    use crate::servers::{Certificates, TlsRedis};
-
-    let certificates = Certificates::make();
-    let all: Vec<TlsRedis> = (0..servers).map(|_| TlsRedis::start(&certificates, "server", false)).collect();
-    let hosts: Vec<String> = all.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
-    let ca = certificates.path("ca.crt");
-    let url = format!("redlocks://{}/?ca={}", hosts.join(","), ca.display());
-    let (one, two) = (connect(&url).await, connect(&url).await);
-    let held = lock(&one, "x", ms(9000)).await;
-    assert!(taken(&two, "x").await);
-    // Those who came by the plain ports see the same.
-    let hosts: Vec<String> = all.iter().map(|server| format!("127.0.0.1:{}", server.server.port())).collect();
-    let plain = connect(&format!("redlock://{}", hosts.join(","))).await;
-    assert!(taken(&plain, "x").await);
-    held.release().await.expect("held");
-    lock(&plain, "x", ms(9000)).await.release().await.expect("held");
-    // Nobody vouches for them without the authority.
-    let url = url.replace("ca.crt", "other-ca.crt");
-    let error = leasehold::connect(&url).await.expect_err("another authority");
-    assert!(error.to_string().contains("certificate"), "{error}");
 }

@@ -1,4 +1,4 @@
-// Strangers in Go: redsync and bsm/redislock. Arguments: port, key, which. See ../strangers.rs for the lines.
+// Strangers in Go: redsync and bsm/redislock. Arguments: ports, key, which. See ../strangers.rs for the lines.
 package main
 
 import (
@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/bsm/redislock"
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 )
@@ -103,12 +105,19 @@ func must(err error) {
 }
 
 func main() {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + os.Args[1]})
-	must(client.Ping(ctx).Err())
+	var clients []*redis.Client
+	var pools []redsyncredis.Pool
+	for _, port := range strings.Split(os.Args[1], ",") {
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
+		must(client.Ping(ctx).Err())
+		clients = append(clients, client)
+		pools = append(pools, goredis.NewPool(client))
+	}
+	client := clients[0]
 	var l locks
 	switch os.Args[3] {
 	case "redsync":
-		l = &redsyncLocks{redsync: redsync.New(goredis.NewPool(client)), key: os.Args[2]}
+		l = &redsyncLocks{redsync: redsync.New(pools...), key: os.Args[2]}
 	case "redislock":
 		l = &redislockLocks{client: redislock.New(client), key: os.Args[2]}
 	}

@@ -9,7 +9,9 @@ const require = createRequire(process.cwd() + "/");
 const Redis = require("ioredis");
 
 const [ports, key, version] = process.argv.slice(2);
-const servers = ports.split(",").map((port) => new Redis(Number(port)));
+// A server that is down is an error, and not something to wait for.
+const servers = ports.split(",").map((port) => new Redis(Number(port), { maxRetriesPerRequest: 1 }));
+for (const server of servers) server.on("error", () => {});
 const [redis] = servers;
 const module_ = require(version === "4" ? "redlock4" : "redlock");
 const Redlock = module_.default ?? module_;

@@ -1,4 +1,4 @@
-//! rslock, with its own delays: up to 200 ms. Arguments: port, key. See ../../strangers.rs for the lines.
+//! rslock, with its own delays: up to 200 ms. Arguments: ports, key. See ../../strangers.rs for the lines.
 
 use std::io::{BufRead as _, Write as _};
 use std::time::{Duration, Instant};
@@ -33,10 +33,11 @@ async fn work(
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let (url, key) = (format!("redis://127.0.0.1:{}", arguments[1]), &*arguments[2]);
-    let client = redis::Client::open(&*url).expect("a URL");
+    let urls: Vec<String> = arguments[1].split(',').map(|port| format!("redis://127.0.0.1:{port}")).collect();
+    let key = &*arguments[2];
+    let client = redis::Client::open(&*urls[0]).expect("a URL");
     let mut redis = client.get_multiplexed_async_connection().await.expect("a server");
-    let manager = LockManager::new(vec![&*url]);
+    let manager = LockManager::new(urls);
     let mut hasty = manager.clone();
     hasty.set_retry(1, Duration::from_millis(1));
     let mut held: Option<Lock> = None;
