@@ -22,9 +22,9 @@ use tokio::time::Instant;
 
 use self::ears::Ears;
 use self::member::{FLOOR, MEMBER, Registrar, TOP};
-use self::node::{Node, Nodes, insist, relabel, unlabelled};
+use self::node::{Node, Nodes, relabel, unlabelled};
 use self::place::Place;
-use self::rules::{Kept, Left, Verdict, majority};
+use self::rules::majority;
 use self::scripts::SCRIPTS;
 use super::keys::Keys;
 use super::link::{Connected, Link};
@@ -48,6 +48,10 @@ mod member;
 mod node;
 #[path = "redlock/place.rs"]
 mod place;
+#[path = "redlock/release.rs"]
+mod release;
+#[path = "redlock/renew.rs"]
+mod renew;
 #[path = "redlock/reply.rs"]
 mod reply;
 #[path = "redlock/rules.rs"]
@@ -326,216 +330,6 @@ impl Redlock {
             }
         }
         if good.len() < needed { Err(self.no_majority(failures)) } else { Ok((good, failures)) }
-    }
-
-    async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.check_process()?;
-        let Some(shortest) = renewals.iter().map(|renewal| renewal.lease).min() else {
-            return Ok(Vec::new());
-        };
-        let limit = shortest / 7;
-        let round = self.next_stamp();
-        let mut keys: Vec<Arc<NameKeys>> = Vec::with_capacity(renewals.len());
-        let mut args: Vec<String> = Vec::with_capacity(renewals.len() * 6);
-        for renewal in renewals {
-            keys.push(self.keys_of(&renewal.name, renewal.owner)?);
-            let held = self.table().get(&renewal.owner).and_then(|entry| entry.held.clone());
-            let (first, last, shared, said) = match held {
-                Some(Held { grant, shared, said, .. }) => {
-                    (grant.token, grant.token + u64::from(grant.tokens) - 1, shared, said.join(" "))
-                }
-                // Nothing is known of it: it is renewed where it is, and not taken again where it is not.
-                None => (0, 0, false, String::new()),
-            };
-            args.extend([owner_text(renewal.owner), first.to_string(), last.to_string()]);
-            args.extend([
-                if shared { "shared" } else { "all" }.to_owned(),
-                micros(renewal.lease).to_string(),
-                said,
-            ]);
-        }
-        let (keys, args) = (Arc::new(keys), Arc::new(args));
-        let (send, mut answers) = mpsc::unbounded_channel();
-        for node in self.nodes.iter() {
-            let (node, send, keys, args) =
-                (Arc::clone(node), send.clone(), Arc::clone(&keys), Arc::clone(&args));
-            self.runtime.spawn(async move {
-                let answer: Result<Vec<u64>> = node
-                    .run_within(limit, |connected| {
-                        let mut script = SCRIPTS.renew.prepare();
-                        script.key(MEMBER).key(TOP).arg(&connected.facts.run_id).arg(round);
-                        for keys in keys.iter() {
-                            script
-                                .key(&keys.holder)
-                                .key(&keys.token)
-                                .key(&keys.state)
-                                .key(&keys.ends)
-                                .key(&keys.gone);
-                        }
-                        args.iter().for_each(|word| {
-                            script.arg(word);
-                        });
-                        script
-                    })
-                    .await;
-                send.send((node.number, answer)).ok();
-            });
-        }
-        drop(send);
-        let known: Vec<Option<Vec<u64>>> = {
-            let table = self.table();
-            let held = |renewal: &Renewal| table.get(&renewal.owner)?.held.as_ref();
-            renewals.iter().map(|renewal| held(renewal).map(|held| held.known.clone())).collect()
-        };
-        let mut since: Vec<Vec<u64>> = vec![vec![0; self.nodes.len()]; renewals.len()];
-        let mut seen: Vec<Vec<Option<Kept>>> = vec![vec![None; self.nodes.len()]; renewals.len()];
-        let mut verdicts = vec![Verdict::Open; renewals.len()];
-        let asked_at = Instant::now();
-        loop {
-            // All are decided when a majority has answered. The others have a moment more: what is heard of them counts the next time, when
-            // one of these may be gone.
-            let open = verdicts.contains(&Verdict::Open);
-            let patience = if open { limit } else { (limit / 2).saturating_sub(asked_at.elapsed()) };
-            let Ok(Some((number, answer))) = tokio::time::timeout(patience, answers.recv()).await else {
-                break;
-            };
-            if answer.as_ref().is_ok_and(Vec::is_empty) {
-                self.nodes[number].not_a_member();
-            }
-            let answer = answer.unwrap_or_default();
-            for (at, seen) in seen.iter_mut().enumerate() {
-                since[at][number] = answer.get(at).copied().unwrap_or(0);
-                seen[number] = Some(match answer.get(at) {
-                    None => Kept::Silent,
-                    Some(0) => Kept::Gone,
-                    Some(since) if known[at].as_ref().is_none_or(|known| known[number] == *since) => {
-                        Kept::Still
-                    }
-                    Some(_) => Kept::Healed,
-                });
-                verdicts[at] = rules::renewed(seen);
-            }
-        }
-        for (at, verdict) in verdicts.iter().enumerate() {
-            match verdict {
-                // What was taken again on the way counts from now on.
-                Verdict::Yes => {
-                    let mut table = self.table();
-                    if let Some(held) =
-                        table.get_mut(&renewals[at].owner).and_then(|entry| entry.held.as_mut())
-                    {
-                        let heard = held.known.iter_mut().zip(&since[at]).filter(|(_, since)| **since > 0);
-                        heard.for_each(|(known, since)| *known = *since);
-                    }
-                }
-                // What is left of it is in the way of others.
-                Verdict::Gone => drop(self.leave(&keys[at], renewals[at].owner)),
-                Verdict::Unknown | Verdict::Open => {}
-            }
-        }
-        let verdict = |verdict: &Verdict| match verdict {
-            Verdict::Yes => Renewed::Yes,
-            Verdict::Gone => Renewed::Gone,
-            Verdict::Unknown | Verdict::Open => Renewed::Unknown,
-        };
-        Ok(verdicts.iter().map(verdict).collect())
-    }
-
-    /// Sends a release to every server, and goes on where it was not heard and matters.
-    fn leave(&self, keys: &Arc<NameKeys>, owner: OwnerId) -> mpsc::UnboundedReceiver<(usize, Result<i64>)> {
-        let stamp = self.next_stamp();
-        let (touched, lease) = match self.table().get(&owner) {
-            Some(entry) => (entry.touched, entry.lease),
-            None => (0, self.max_lease),
-        };
-        let limit = attempt::limit_of(lease, 4 * LIMIT);
-        let until = Instant::now() + lease.mul_f64(1.01) + limit;
-        let (send, answers) = mpsc::unbounded_channel();
-        for node in self.nodes.iter() {
-            let (node, send, keys) = (Arc::clone(node), send.clone(), Arc::clone(keys));
-            self.runtime.spawn(async move {
-                let script = |_: &Connected| {
-                    let mut script = SCRIPTS.release.prepare();
-                    keys.give(&mut script);
-                    script.arg(owner_text(owner)).arg(stamp).arg("all");
-                    script
-                };
-                let answer = node.run_within(limit, script).await;
-                let again =
-                    touched & 1 << node.number != 0 && answer.as_ref().is_err_and(Error::is_retryable);
-                send.send((node.number, answer)).ok();
-                drop(send);
-                let node = { Arc::downgrade(&node) };
-                if again {
-                    insist(node, until, limit, script).await;
-                }
-            });
-        }
-        answers
-    }
-
-    async fn release_whole(&self, name: &Name, owner: OwnerId) -> Result<Released> {
-        self.check_process()?;
-        let keys = self.keys_of(name, owner)?;
-        let mut answers = self.leave(&keys, owner);
-        let before = self.table().get(&owner).map_or(0, |entry| entry.removed);
-        let mut failures = Vec::new();
-        // Given back already, when the same was asked before.
-        let removed_before = |number: usize| before & 1 << number != 0;
-        let mut seen: Vec<Option<Left>> =
-            (0..self.nodes.len()).map(|number| removed_before(number).then_some(Left::Claim)).collect();
-        let verdict = loop {
-            let verdict = rules::released(&seen);
-            // Whoever waits for the answer wants the name to be free for the next one.
-            if !matches!(verdict, Verdict::Open | Verdict::Gone) {
-                break verdict;
-            }
-            let Some((number, answer)) = answers.recv().await else { break verdict };
-            if removed_before(number) {
-                continue;
-            }
-            seen[number] = Some(match answer {
-                Ok(1) => Left::Claim,
-                Ok(2) => Left::Place,
-                Ok(_) => Left::Nothing,
-                Err(error) => {
-                    failures.push((number, error));
-                    Left::Silent
-                }
-            });
-        };
-        let mut table = self.table();
-        match verdict {
-            Verdict::Yes | Verdict::Gone => {
-                table.remove(&owner);
-            }
-            Verdict::Unknown | Verdict::Open => {
-                if let Some(entry) = table.get_mut(&owner) {
-                    for (number, left) in seen.iter().enumerate() {
-                        entry.removed |= u32::from(*left == Some(Left::Claim)) << number;
-                    }
-                }
-                let silent = failures.len();
-                // Somebody who only waited, or never got further than to ask, has left when a majority has heard.
-                let held = table.get(&owner).is_some_and(|entry| entry.held.is_some());
-                if held || self.nodes.len() - silent < majority(self.nodes.len()) {
-                    drop(table);
-                    return Err(self.no_majority(failures));
-                }
-                table.remove(&owner);
-            }
-        }
-        // Those of which nothing was heard for long are forgotten.
-        if table.len() > 4096 {
-            let longest = 2 * self.max_lease;
-            table.retain(|_, entry| entry.held.is_some() || entry.since.elapsed() < longest);
-        }
-        drop(table);
-        Ok(match verdict {
-            Verdict::Yes => Released::Claim,
-            _ if seen.contains(&Some(Left::Place)) => Released::Place,
-            _ => Released::Nothing,
-        })
     }
 
     async fn downgrade(&self, name: &Name, owner: OwnerId, token: u64) -> Result<Answer> {
