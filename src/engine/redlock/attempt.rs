@@ -110,13 +110,11 @@ impl Redlock {
                 verdict => break verdict,
             }
             let Some((number, vote)) = votes.recv().await else { break Poll::Split };
-            let vote = vote.unwrap_or_else(|error| {
+            let (vote, counter) = vote.unwrap_or_else(|error| {
                 failures.push((number, error));
-                Vote::Silent
+                (Vote::Silent, 0)
             });
-            if let Vote::Granted { counter } = vote {
-                self.saw(counter);
-            }
+            self.saw(counter);
             seen[number] = Some(vote);
         };
         let granted = match verdict {
@@ -125,7 +123,7 @@ impl Redlock {
             _ => None,
         };
         if let Some(grant) = granted {
-            self.saw(grant.token + u64::from(grant.tokens) - 1);
+            self.saw(grant.token + u64::from(tokens) - 1);
             let held = Held { grant, shared, known: vec![stamp; self.nodes.len()], said };
             // Gone if the owner has left meanwhile.
             if let Some(entry) = self.table().get_mut(&ask.owner) {
@@ -152,8 +150,7 @@ impl Redlock {
 
     /// A token that is probably above all counters: what the clock says that most servers have, and more than all that were seen.
     fn likely_token(&self) -> u64 {
-        let connected = self.nodes.iter().filter_map(|node| node.link.connected_now());
-        let mut clocks: Vec<u64> = connected.map(|connected| connected.server_now()).collect();
+        let mut clocks: Vec<u64> = self.nodes.iter().filter_map(|node| node.link.server_now()).collect();
         clocks.sort_unstable();
         // One clock that is far off does not count.
         let now = clocks.get(clocks.len() / 2).copied().unwrap_or(0);
@@ -242,6 +239,7 @@ impl Redlock {
     }
 }
 
+/// Asks a server; what it says, and its counter.
 async fn vote(
     node: &Node,
     keys: &NameKeys,
@@ -249,7 +247,7 @@ async fn vote(
     said: &[String; 4],
     (stamp, proposed): (u64, u64),
     limit: Duration,
-) -> Result<Vote> {
+) -> Result<(Vote, u64)> {
     let give_up = Instant::now() + limit;
     let shared = ask.weight != ask.capacity;
     let mut clock = None;
@@ -277,7 +275,7 @@ async fn vote(
             })
             .await?;
         match super::reply::vote(&answer)? {
-            super::reply::Said::Vote(vote) => return Ok(vote),
+            super::reply::Said::Vote(vote, counter) => return Ok((vote, counter)),
             super::reply::Said::Quarantine => return Err(node.not_a_member()),
             // The server's clock is not what it was when we connected; we still wait, so it was not late.
             super::reply::Said::Late(now) => clock = Some(now),

@@ -18,7 +18,8 @@ pub(super) fn strange(what: &str) -> Error {
 
 /// What a server said to a request for its vote, or why it is none.
 pub(super) enum Said {
-    Vote(Vote),
+    /// With the counter that the server has.
+    Vote(Vote, u64),
     /// It came too late by the server's clock, which says this.
     Late(u64),
     /// The server may not vote.
@@ -28,13 +29,19 @@ pub(super) enum Said {
 pub(super) fn vote(answer: &[Vec<u8>]) -> Result<Said> {
     let word = |at: usize| answer.get(at).map(Vec::as_slice).unwrap_or_default();
     Ok(match word(0) {
-        b"granted" => Said::Vote(Vote::Granted { counter: number(word(1))? }),
-        b"accepted" => Said::Vote(Vote::Accepted { counter: number(word(1))? }),
-        b"taken" => Said::Vote(Vote::Taken { by: whose(word(1))?, left: number(word(2))? }),
+        b"granted" => {
+            let counter = number(word(1))?;
+            Said::Vote(Vote::Granted { counter }, counter)
+        }
+        b"accepted" => {
+            let counter = number(word(1))?;
+            Said::Vote(Vote::Accepted { counter }, counter)
+        }
+        b"taken" => Said::Vote(Vote::Taken { by: whose(word(1))?, left: number(word(2))? }, number(word(3))?),
         b"late" => Said::Late(number(word(1))?),
         b"quarantine" => Said::Quarantine,
         // Undone before it came.
-        b"gone" => Said::Vote(Vote::Silent),
+        b"gone" => Said::Vote(Vote::Silent, 0),
         _ => return Err(strange("an unknown vote")),
     })
 }
@@ -217,10 +224,10 @@ mod tests {
     #[test]
     fn answers_are_understood() {
         let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
-        let taken = vote(&words(&["taken", "shared", "70"])).expect("a vote");
-        assert!(matches!(taken, Said::Vote(Vote::Taken { by: Whose::Readers, left: 70 })));
-        let stranger = |text| match vote(&words(&["taken", text, "70"])) {
-            Ok(Said::Vote(Vote::Taken { by, .. })) => by,
+        let taken = vote(&words(&["taken", "shared", "70", "9"])).expect("a vote");
+        assert!(matches!(taken, Said::Vote(Vote::Taken { by: Whose::Readers, left: 70 }, 9)));
+        let stranger = |text| match vote(&words(&["taken", text, "70", "9"])) {
+            Ok(Said::Vote(Vote::Taken { by, .. }, _)) => by,
             _ => panic!("taken"),
         };
         assert_eq!(stranger("=uuid"), stranger("=uuid"));

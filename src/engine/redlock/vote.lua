@@ -1,5 +1,5 @@
 -- Asks for a vote. ARGV: owner, stamp, `all` or `shared`, lease, tokens, wait, run, not after, seat, pid, host, label, first token.
--- Answers { 'accepted', counter }, { 'granted', counter }, { 'taken', by, left }, { 'late', time }, { 'gone' } if it is undone, or
+-- Answers { 'accepted', counter }, { 'granted', counter }, { 'taken', by, left, counter }, { 'late', time }, { 'gone' } if it is undone, or
 -- { 'quarantine' }.
 local shared, lease, wait = ARGV[3] == 'shared', tonumber(ARGV[4]), ARGV[6] == '1'
 local run, not_after = ARGV[7], tonumber(ARGV[8])
@@ -57,7 +57,7 @@ if by then
     call('EXPIRE', STATE, DAY)
     call('EXPIRE', QUEUE, DAY)
   end
-  return { 'taken', by, text(left) }
+  return { 'taken', by, text(left), text(last) }
 end
 
 -- A counter that is gone goes on above all that this server ever gave; one that nobody proposes a token for, also at the clock.
