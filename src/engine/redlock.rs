@@ -5,8 +5,8 @@
 //! tokens are unique and rise whatever the clocks do. A server that has forgotten its data does not vote until nobody can rely on what it forgot. The
 //! decisions are in `redlock/rules.rs`, the rules of one server in `redlock/spec.rs` and in the scripts, the keys in docs/redlock.md.
 //!
-//! Exclusion depends on time: clocks that run at different speeds by more than a hundredth, or that are set forward on a majority, can
-//! let a second holder in before the first one's lease is over. There is no queue: whoever asks at the right moment comes first.
+//! Exclusion depends on time: clocks that run at different speeds by more than a hundredth, or that are set forward where a holder needs
+//! the server for its majority, can let a second holder in before the first one's lease is over. There is no queue: whoever asks at the right moment comes first.
 //! Semaphores, elections and cells need one order of all changes, which independent servers do not have; they are refused.
 
 use std::collections::{BTreeSet, HashMap};

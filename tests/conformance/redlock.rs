@@ -151,11 +151,16 @@ impl Hammer {
         Hammer { stop, workers: tasks }
     }
 
-    /// Checks what has happened.
+    /// Checks what has happened: one at a time, and tokens that rise.
     async fn stop(self) {
+        self.stop_after(1).await;
+    }
+
+    /// The same, if so many may have been in at once.
+    async fn stop_after(self, capacity: u64) {
         self.stop.store(true, Ordering::Release);
         let sections = self.workers.join_all().await.concat();
-        history::check(&sections, Rules { capacity: 1, fifo_beyond: None }).expect("a good history");
+        history::check(&sections, Rules { capacity, fifo_beyond: None }).expect("a good history");
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::node::{Node, insist};
 use super::rules::{Commit, Committed, Poll, Vote, committed, poll};
 use super::scripts::SCRIPTS;
-use super::{Entry, Held, NameKeys, Redlock, micros, random};
+use super::{Entry, Held, NameKeys, Redlock, STRAGGLERS, micros, random};
 use crate::claim::{Answer, Ask, Grant, Pause};
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -105,11 +105,15 @@ impl Redlock {
         let mut seen: Vec<Option<Vote>> = vec![None; self.nodes.len()];
         let mut failures: Vec<(usize, Error)> = Vec::new();
         let verdict = loop {
-            match poll(&seen) {
-                Poll::Open => {}
+            let next = match poll(&seen) {
+                Poll::Open => votes.recv().await,
+                // The others have a moment to say what is the matter with them: the error names all.
+                Poll::Impossible => tokio::time::timeout(STRAGGLERS, votes.recv()).await.ok().flatten(),
                 verdict => break verdict,
-            }
-            let Some((number, vote)) = votes.recv().await else { break Poll::Split };
+            };
+            let Some((number, vote)) = next else {
+                break if poll(&seen) == Poll::Impossible { Poll::Impossible } else { Poll::Split };
+            };
             let (vote, counter) = vote.unwrap_or_else(|error| {
                 failures.push((number, error));
                 (Vote::Silent, 0)

@@ -168,7 +168,8 @@ async fn a_clock_that_is_set_does_not_repeat_tokens(servers: usize) {
     for server in &frozen {
         url.push_str(&format!(",127.0.0.1:{}", server.port()));
     }
-    let hammer = Hammer::start(&url, 3, ms(2000)).await;
+    const WORKERS: u64 = 3;
+    let hammer = Hammer::start(&url, WORKERS, ms(2000)).await;
     for round in 0..12_u64 {
         tokio::time::sleep(ms(60)).await;
         for server in &frozen {
@@ -178,7 +179,8 @@ async fn a_clock_that_is_set_does_not_repeat_tokens(servers: usize) {
             server.set_micros(if round % 2 == 0 { now + hour } else { now - 2 * hour });
         }
     }
-    hammer.stop().await;
+    // A claim that ends early where it is needed for the majority lets others in; their tokens are larger all the same.
+    hammer.stop_after(WORKERS).await;
     // A counter that ended goes on above all that its server ever gave, although its clock went back.
     let client = connect(&url).await;
     let before = lock(&client, "x", ms(2000)).await;
