@@ -85,41 +85,12 @@ const RELEASE: &str =
 fn free(server: &Redis, tasks: usize) -> Result<()> {
     pin(if tasks == 1 { 0 } else { 1 })?;
     let url = server.url();
-    let bare = |slice: Duration| {
-        let client = redis::Client::open(url.as_str())?;
-        let runtime = kit::one_thread()?;
-        let before = Instant::now();
-        let cycles = runtime.block_on(async {
-            let connection = client.get_multiplexed_async_connection().await?;
-            let script = redis::Script::new(RELEASE);
-            let end = Instant::now() + slice;
-            let task = |number: usize| {
-                let (mut connection, script) = (connection.clone(), script.clone());
-                tokio::spawn(async move {
-                    let (key, mut cycles) = (format!("bare:{number}"), 0_u64);
-                    while Instant::now() < end {
-                        let mut set = redis::cmd("SET");
-                        set.arg(&key).arg("01234567890123456789").arg("NX").arg("PX").arg(30_000);
-                        set.query_async::<()>(&mut connection).await?;
-                        script
-                            .key(&key)
-                            .arg("01234567890123456789")
-                            .invoke_async::<()>(&mut connection)
-                            .await?;
-                        cycles += 1;
-                    }
-                    Result::<u64>::Ok(cycles)
-                })
-            };
-            sum((0..tasks).map(task).collect()).await
-        })?;
-        Ok(cycles as f64 / before.elapsed().as_secs_f64())
-    };
     println!("\nfree names, {tasks} tasks");
     let mut runners = vec![
-        Runner::new("redis-rs alone (no token, no lease kept)", bare),
+        Runner::new("redis-rs alone (no token, no lease kept)", |slice| bare_free(&url, tasks, false, slice)),
         Runner::new("rslock", |slice| rslock_free(&[&url], tasks, slice)),
         Runner::new("leasehold", |slice| ours_free(&url, tasks, slice)),
+        Runner::new("redis-rs alone, with a token", |slice| bare_free(&url, tasks, true, slice)),
     ];
     if tasks == 1 {
         for word in others::ALL {
@@ -134,7 +105,45 @@ fn free(server: &Redis, tasks: usize) -> Result<()> {
     } else {
         println!("  leasehold / redis-rs alone {:>18.2}", race.ratio(2, 0));
     }
+    println!("  leasehold / redis-rs alone, with a token {:>4.2}", race.ratio(2, 3));
     Ok(())
+}
+
+/// Cycles a second of the bare driver on names that nobody else wants; `fenced`, with a token and a look at who waits, which is the least
+/// that a fenced lock can do.
+fn bare_free(url: &str, tasks: usize, fenced: bool, slice: Duration) -> Result<f64> {
+    let client = redis::Client::open(url)?;
+    let runtime = kit::one_thread()?;
+    let before = Instant::now();
+    let cycles = runtime.block_on(async {
+        let connection = client.get_multiplexed_async_connection().await?;
+        let script = redis::Script::new(RELEASE);
+        let end = Instant::now() + slice;
+        let task = |number: usize| {
+            let (mut connection, script) = (connection.clone(), script.clone());
+            tokio::spawn(async move {
+                let (key, mut cycles) = (format!("bare:{number}"), 0_u64);
+                let (counter, queue) = (format!("{{{key}}}:token"), format!("{{{key}}}:queue"));
+                let value = "01234567890123456789";
+                while Instant::now() < end {
+                    let mut set = redis::cmd("SET");
+                    set.arg(&key).arg(value).arg("NX").arg("PX").arg(30_000);
+                    if fenced {
+                        let mut transaction = redis::pipe();
+                        transaction.atomic().add_command(set).incr(&counter, 1).exists(&queue);
+                        transaction.query_async::<((), u64, bool)>(&mut connection).await?;
+                    } else {
+                        set.query_async::<()>(&mut connection).await?;
+                    }
+                    script.key(&key).arg(value).invoke_async::<()>(&mut connection).await?;
+                    cycles += 1;
+                }
+                Result::<u64>::Ok(cycles)
+            })
+        };
+        sum((0..tasks).map(task).collect()).await
+    })?;
+    Ok(cycles as f64 / before.elapsed().as_secs_f64())
 }
 
 /// Cycles a second of rslock on names that nobody else wants.
