@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::claim::Micros;
 
+use crate::fingerprint::{Taken, mix};
 use crate::setup::{AHEAD, START, Setup, Sights, TICK};
 use crate::world::{Action, Violation, World};
 
@@ -154,8 +155,7 @@ struct Relative {
 
 impl Relative {
     fn mix(&mut self, value: u64) {
-        let product = u128::from(self.print ^ value) * 0xa076_1d64_78bd_642f;
-        self.print = ((product as u64) ^ ((product >> 64) as u64)).wrapping_add(0xe703_7ed1_a0b4_28db);
+        self.print = mix(self.print, value);
     }
 }
 
@@ -198,21 +198,5 @@ impl Hasher for Relative {
 
     fn write_isize(&mut self, value: isize) {
         self.mix(value as u64);
-    }
-}
-
-/// Fingerprints are spread already.
-#[derive(Default)]
-struct Taken(u64);
-
-impl Hasher for Taken {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
     }
 }

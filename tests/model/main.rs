@@ -9,6 +9,7 @@
 mod bugs;
 mod explore;
 mod few;
+mod fingerprint;
 mod judge;
 mod line;
 mod probe;

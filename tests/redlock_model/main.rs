@@ -5,6 +5,8 @@
 //!
 //! `LEASEHOLD_MODEL=deep` goes further, which takes minutes and some GB.
 
+#[path = "../model/fingerprint.rs"]
+mod fingerprint;
 #[path = "../../src/engine/redlock/rules.rs"]
 #[allow(dead_code, reason = "the engine uses all of it")]
 mod rules;
@@ -16,6 +18,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::time::Instant;
 
+use fingerprint::{Taken, mix};
 use world::{Action, Bug, Setup, World};
 
 const PLAIN: Setup = Setup {
@@ -108,8 +111,7 @@ struct Mixer(u64);
 
 impl Mixer {
     fn mix(&mut self, value: u64) {
-        let product = u128::from(self.0 ^ value) * 0xa076_1d64_78bd_642f;
-        self.0 = ((product as u64) ^ ((product >> 64) as u64)).wrapping_add(0xe703_7ed1_a0b4_28db);
+        self.0 = mix(self.0, value);
     }
 }
 
@@ -136,22 +138,6 @@ impl Hasher for Mixer {
 
     fn write_usize(&mut self, value: usize) {
         self.mix(value as u64);
-    }
-}
-
-/// Fingerprints are spread already.
-#[derive(Default)]
-struct Taken(u64);
-
-impl Hasher for Taken {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
     }
 }
 

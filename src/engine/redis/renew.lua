@@ -5,16 +5,6 @@ local now = clock[1] * 1000000 + clock[2]
 local GRACE, HOUR, DAY = 10000000, 3600000000, 86400000000
 local function text(number) return string.format('%.0f', number) end
 
--- A name whose keys somebody has put to another use is not held any more, and the others still are.
-local function read(...)
-  local found = redis.pcall(...)
-  if type(found) == 'table' and found.err then
-    if not string.find(found.err, 'WRONGTYPE', 1, true) then error(found) end
-    return nil
-  end
-  return found
-end
-
 -- A renewal takes no more of a memory that is full: see full_memory.lua.
 read('HDEL', KEYS[2], '')
 

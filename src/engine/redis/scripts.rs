@@ -116,7 +116,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     resize: by_the_rules!("words.lua", "rules.lua", "resize.lua"),
     break_claims: by_the_rules!("full_memory.lua", "words.lua", "rules.lua", "break.lua"),
     look: by_the_rules!("look_head.lua", "full_memory.lua", "words.lua", "rules.lua", "look.lua"),
-    renew: Script::new(include_str!("renew.lua")),
+    renew: Script::new(concat!(include_str!("read.lua"), include_str!("renew.lua"))),
     mend: Script::new(include_str!("mend.lua")),
     note: Script::new(include_str!("note.lua")),
     swap: Script::new(include_str!("swap.lua")),

@@ -1,9 +1,6 @@
 -- Gives back a claim, or a place among those who wait. ARGV: owner, stamp, `all` or `claim`.
 -- With `claim` only what was asked for until the stamp is given back: the owner goes on asking.
 -- Answers 1 for a claim, 2 for a place, 0 for nothing.
-
--- Gives back, and must be done with a full memory too: see ../redis/full_memory.lua.
-call('HDEL', STATE, '')
 local whole = ARGV[3] == 'all'
 expire_readers()
 local mine, committed = is_mine(), false

@@ -11,16 +11,6 @@ local function text(number) return string.format('%.0f', number) end
 
 if call('GET', MEMBER) ~= ARGV[1] then return {} end
 
--- A name whose keys somebody has put to another use is not held any more, and the others still are.
-local function read(...)
-  local found = redis.pcall(...)
-  if type(found) == 'table' and found.err then
-    if not string.find(found.err, 'WRONGTYPE', 1, true) then error(found) end
-    return nil
-  end
-  return found
-end
-
 -- A renewal takes no more of a memory that is full: see ../redis/full_memory.lua.
 if KEYS[5] then read('HDEL', KEYS[5], '') end
 

@@ -17,21 +17,21 @@ pub(super) struct Scripts {
     pub(super) admit: Script,
 }
 
-/// A script about one name, perhaps with something before it that does what is usual.
-macro_rules! of_a_name {
-    ($($usual:literal,)? => $file:literal) => {
-        Script::new(concat!($(include_str!($usual),)? include_str!("head.lua"), include_str!($file)))
+/// A script of several files: what is usual, what all scripts of a name begin with, and what is asked.
+macro_rules! script {
+    ($($file:literal),+) => {
+        Script::new(concat!($(include_str!($file)),+))
     };
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    vote: of_a_name!("vote_head.lua", => "vote.lua"),
-    commit: of_a_name!(=> "commit.lua"),
-    renew: Script::new(include_str!("renew.lua")),
-    release: of_a_name!("release_head.lua", => "release.lua"),
-    downgrade: of_a_name!(=> "downgrade.lua"),
-    look: of_a_name!(=> "look.lua"),
-    break_claims: of_a_name!(=> "break.lua"),
-    inspect: Script::new(include_str!("inspect.lua")),
-    admit: Script::new(include_str!("admit.lua")),
+    vote: script!("vote_head.lua", "head.lua", "vote.lua"),
+    commit: script!("head.lua", "commit.lua"),
+    renew: script!("../redis/read.lua", "renew.lua"),
+    release: script!("release_head.lua", "../redis/full_memory.lua", "head.lua", "release.lua"),
+    downgrade: script!("head.lua", "downgrade.lua"),
+    look: script!("../redis/full_memory.lua", "head.lua", "claims.lua", "look.lua"),
+    break_claims: script!("../redis/full_memory.lua", "head.lua", "claims.lua", "break.lua"),
+    inspect: script!("inspect.lua"),
+    admit: script!("admit.lua"),
 });
