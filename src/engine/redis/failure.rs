@@ -91,6 +91,10 @@ pub(super) fn unreachable(server: &str, error: RedisError) -> Error {
             Error::Engine { engine: ENGINE, what: too_old(server, "before 6.0"), source: None }
         }
         ErrorKind::Server(ServerErrorKind::NoPerm) => failed(server, error),
+        ErrorKind::Parse => {
+            let what = format!("`{server}` does not answer like a Redis server; is this the right port?");
+            Error::Unavailable { engine: ENGINE, what, source: Some(error.into()) }
+        }
         _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => failed(server, error),
         _ => {
             let said = error.to_string();

@@ -120,15 +120,14 @@ async fn review(nodes: &Nodes, max_lease: Duration) -> Option<Duration> {
                     next = Some(AGAIN);
                 }
                 (Standing::Quarantined { left }, _) => {
-                    let what =
-                        format!("`{server}` has lost its data, or may have; it votes again in {left:.1?}");
+                    let what = format!("`{server}` is new, or has lost its data; it votes in {left:.1?}");
                     tracing::debug!(target: "leasehold", what);
                     node.set_barred(Some(what));
                     next = Some(next.unwrap_or(*left).min(*left).max(Duration::from_millis(10)));
                 }
                 (Standing::Alone, _) => {
                     let what = format!(
-                        "`{server}` has lost its data, or may have; it votes again when the others are there"
+                        "`{server}` is new, or has lost its data; it votes when the others are there"
                     );
                     node.set_barred(Some(what));
                     next = Some(next.unwrap_or(AGAIN).min(AGAIN));

@@ -119,7 +119,9 @@ pub(super) async fn insist(
 
 /// What a part of the other engine says, in the name of this one.
 pub(super) fn relabel(error: Error) -> Error {
-    let page = |what: String| what.replace("docs/redis.md", "docs/redlock.md");
+    let page = |what: String| {
+        what.replace("docs/redis.md", "docs/redlock.md").replace("`redis://USER", "`redlock://USER")
+    };
     match error {
         Error::Unavailable { what, source, .. } => {
             Error::Unavailable { engine: ENGINE, what: page(what), source }

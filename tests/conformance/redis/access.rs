@@ -17,6 +17,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
         [
             one_that_evicts_is_refused_unless_that_is_accepted,
             a_wrong_password_is_refused,
+            one_that_is_something_else_is_named,
             these_permissions_are_enough_and_all_are_used,
             missing_permissions_are_named,
             secrets_are_never_said,
@@ -80,6 +81,21 @@ async fn a_wrong_password_is_refused(_: Ground) {
     assert_eq!(held.standing(), Standing::Held);
     held.release().await.expect("held");
     leave(&server, [client]).await;
+}
+
+async fn one_that_is_something_else_is_named(_: Ground) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            (&stream).write_all(b"<!DOCTYPE html><title>400</title>\r\n").ok();
+            // Until the other side has had enough.
+            std::io::copy(&mut &stream, &mut std::io::sink()).ok();
+        }
+    });
+    let error = refused(&format!("redis://127.0.0.1:{port}")).await;
+    let words = error.to_string();
+    assert!(words.contains(&format!("`127.0.0.1:{port}` does not answer like a Redis server")), "{words}");
 }
 
 /// All that a client does, as docs/redis.md lists it.
