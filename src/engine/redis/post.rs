@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -26,10 +27,7 @@ use crate::error::Result;
 /// At most this many locks at once: others use the server too.
 const LARGEST: usize = 128;
 
-/// Fewer than this many are not worth two batches.
-const SMALLEST: usize = 8;
-
-/// While the server does one batch we make the next.
+/// While the server does one batch we make the next. More than this, and the batches are too small.
 const MOST_UNDER_WAY: usize = 4;
 
 /// Gathers requests for one server. Dropped, it sends nothing more.
@@ -154,7 +152,7 @@ impl Batch {
 }
 
 fn first<T>(letters: &mut Vec<T>, parts: usize) -> Vec<T> {
-    let length = letters.len().div_ceil(parts).clamp(SMALLEST, LARGEST);
+    let length = letters.len().div_ceil(parts).min(LARGEST);
     if letters.len() <= length {
         return std::mem::take(letters);
     }
@@ -199,11 +197,21 @@ async fn deliver(link: Weak<Link>, tray: Arc<Tray>) {
     loop {
         while let Some(batch) = tray.next_batch() {
             let Some(link) = link.upgrade() else { return };
-            under_way.push(send(link, batch));
+            let mut sending = Box::pin(send(link, batch));
+            // Now, and not when the answers of others have been handed out.
+            match futures_util::poll!(&mut sending) {
+                Poll::Pending => under_way.push(sending),
+                Poll::Ready(()) => tray.one_is_done(),
+            }
         }
         tokio::select! {
             () = tray.filled.notified() => {}
-            Some(()) = under_way.next() => tray.one_is_done(),
+            Some(()) = under_way.next() => {
+                tray.one_is_done();
+                // Many answers come at once. What the callers of one batch want next is sent before the next batch is handed
+                // out, so that the server has something to do meanwhile.
+                tokio::task::yield_now().await;
+            }
         }
     }
 }
