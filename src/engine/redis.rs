@@ -268,8 +268,7 @@ impl Redis {
         let mut answered: Answered<Value> =
             self.fleet.call(&keys.holder, Request::Transaction(&transaction)).await?;
         drop(alone);
-        let found = std::mem::replace(&mut answered.answer, Value::Nil);
-        let found = attempt::answers(vec![found], answered.since).pop().flatten();
+        let found = attempt::answers(&answered.answer, answered.since).pop().flatten();
         if found.is_some_and(|found| found.set && !found.others) {
             self.confirm(&mut answered).await?;
         }

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -377,7 +378,7 @@ impl Redlock {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
             let (next, keys): (u64, Vec<Vec<u8>>) =
-                node.link.call(&connected, scan.query_async(&mut connection)).await.map_err(relabel)?;
+                node.link.call(&connected, pin!(scan.query_async(&mut connection))).await.map_err(relabel)?;
             found.extend(keys.into_iter().filter_map(|key| String::from_utf8(key).ok()));
             cursor = next;
             if cursor == 0 {

@@ -61,20 +61,26 @@ pub(super) fn holder_text(ask: &Ask, seat: Seat, now: u64) -> HolderText {
 }
 
 /// Not the driver's own kind of transaction, which panics if a server does not know or does not allow `MULTI`.
-pub(super) fn transaction<'a>(locks: impl Iterator<Item = (&'a NameKeys, &'a HolderText)>) -> Pipeline {
-    const COMMANDS: usize = 3;
-    let mut transaction = Pipeline::with_capacity(COMMANDS * locks.size_hint().0 + 2);
+pub(super) fn transaction<'a>(
+    locks: impl ExactSizeIterator<Item = (&'a NameKeys, &'a HolderText)>,
+) -> Pipeline {
+    let mut transaction = Pipeline::with_capacity(COMMANDS * locks.len() + 3);
     transaction.add_command(command(&["MULTI"]));
+    let mut others = redis::cmd("EXISTS");
     for (keys, HolderText { text, lease }) in locks {
         let mut set = command(&["SET", &keys.holder, text, "NX", "PX"]);
         set.arg(*lease);
         transaction.add_command(set);
         transaction.add_command(command(&["INCR", &keys.token]));
-        transaction.add_command(command(&["EXISTS", &keys.state]));
+        others.arg(&keys.state);
     }
+    transaction.add_command(others);
     transaction.add_command(command(&["EXEC"]));
     transaction
 }
+
+/// The commands for each lock; the look whether there is more to it is one command for all.
+const COMMANDS: usize = 2;
 
 fn command(words: &[&str]) -> Cmd {
     // Room for a number more.
@@ -86,17 +92,26 @@ fn command(words: &[&str]) -> Cmd {
     command
 }
 
-/// What the answers to transactions say of each lock; `None` where it is not known. `since` is that of the connection.
-pub(super) fn answers(executed: Vec<Value>, since: u64) -> Vec<Option<Attempt>> {
-    let all = executed
-        .into_iter()
-        .filter_map(|answers| if let Value::Array(answers) = answers { Some(answers) } else { None });
+/// What the answer to a transaction says of each lock; `None` where it is not known. `since` is that of the connection. If there is
+/// more to one of several names, it is said of all.
+pub(super) fn answers(executed: &Value, since: u64) -> Vec<Option<Attempt>> {
+    let Value::Array(answers) = executed else { return Vec::new() };
+    let Some((Value::Int(others), locks)) = answers.split_last() else { return Vec::new() };
     let read = |answers: &[Value]| match answers {
-        [set @ (Value::Nil | Value::Okay), Value::Int(counter), Value::Int(others)] => {
+        [set @ (Value::Nil | Value::Okay), Value::Int(counter)] => {
             let counter = counter.unsigned_abs();
-            Some(Attempt { set: *set == Value::Okay, counter, fresh: counter >= since, others: *others != 0 })
+            Some(Attempt { set: *set == Value::Okay, counter, fresh: counter >= since, others: *others > 0 })
         }
         _ => None,
     };
-    all.flat_map(|answers| answers.chunks(3).map(read).collect::<Vec<_>>()).collect()
+    locks.chunks(COMMANDS).map(read).collect()
+}
+
+/// Looks at each name by itself.
+pub(super) fn each_state<'a>(names: impl Iterator<Item = &'a NameKeys>) -> Pipeline {
+    let mut each = Pipeline::new();
+    names.for_each(|keys| {
+        each.add_command(command(&["EXISTS", &keys.state]));
+    });
+    each
 }

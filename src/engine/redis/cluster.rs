@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -182,7 +183,7 @@ impl Cluster {
             let connected = self.connected(key).await?;
             let member = self.member(key).await?;
             let mut connection = connected.connection.clone();
-            let error = match member.while_up(&connected, request.send(&mut connection)).await {
+            let error = match member.while_up(&connected, pin!(request.send(&mut connection))).await {
                 Some(Ok(answer)) => return Ok((answer, connected)),
                 Some(Err(error)) => error,
                 None => return Err(member.given_up()),

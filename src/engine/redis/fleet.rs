@@ -1,5 +1,6 @@
 //! The servers: one, or the members of a cluster.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
@@ -83,7 +84,7 @@ impl Fleet {
             Fleet::One(link) => {
                 let connected = link.connected().await?;
                 let mut connection = connected.connection.clone();
-                (link.call(&connected, request.send(&mut connection)).await?, connected)
+                (link.call(&connected, pin!(request.send(&mut connection))).await?, connected)
             }
             // In a box, because it is large.
             Fleet::Cluster(cluster) => Box::pin(cluster.call(key, request)).await?,
@@ -123,7 +124,7 @@ impl Fleet {
                 }
                 let connected = link.connected().await?;
                 let mut connection = connected.connection.clone();
-                here.push(link.call(&connected, next.query_async(&mut connection)).await?);
+                here.push(link.call(&connected, pin!(next.query_async(&mut connection))).await?);
             }
             answers.append(&mut here);
         }
@@ -134,7 +135,7 @@ impl Fleet {
     pub(super) async fn writer(&self, key: &str) -> Option<Writer> {
         match self {
             Fleet::One(link) => Some(link.writer()),
-            Fleet::Cluster(cluster) => cluster.member(key).await.ok().map(|link| link.writer()),
+            Fleet::Cluster(cluster) => Box::pin(cluster.member(key)).await.ok().map(|link| link.writer()),
         }
     }
 

@@ -1,11 +1,15 @@
--- Gives back locks that are held by one, with nobody waiting. KEYS of each: holder, state. ARGV of each: how the holder's key starts.
--- Answers 1 for each that was given back, and 0 for those that are not as simple as that.
-local call, sub = redis.call, string.sub
-local given = {}
-for i = 1, #ARGV do
-  local holder, start = KEYS[2 * i - 1], ARGV[i]
-  local held = call('GET', holder)
-  local plain = held and sub(held, 1, #start) == start and call('EXISTS', KEYS[2 * i]) == 0
-  given[i] = plain and call('DEL', holder) or 0
+-- Gives back locks that are held by one, with nobody waiting. KEYS: the key of each holder, then the state of each. ARGV: how each
+-- holder's key starts. Answers 1 for each that was given back, and 0 for those that are not as simple as that.
+local call, count = redis.call, #ARGV
+local held = call('MGET', unpack(KEYS, 1, count))
+local others = call('EXISTS', unpack(KEYS, count + 1)) > 0
+local given, free = {}, {}
+for i = 1, count do
+  local start = ARGV[i]
+  local ours = held[i] and string.sub(held[i], 1, #start) == start
+  local plain = ours and not (others and call('EXISTS', KEYS[count + i]) == 1)
+  given[i] = plain and 1 or 0
+  if plain then free[#free + 1] = KEYS[i] end
 end
+if #free > 0 then call('DEL', unpack(free)) end
 return given

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -217,10 +218,13 @@ impl Link {
     }
 
     /// What a command on a connection comes to. Nothing more is expected of a connection that was given up.
+    ///
+    /// The command is pinned by the caller: the driver's futures are large, and passed by value there would be a copy of it in
+    /// each future on the way.
     pub(super) async fn call<T>(
         &self,
         connected: &Connected,
-        command: impl Future<Output = RedisResult<T>>,
+        command: Pin<&mut impl Future<Output = RedisResult<T>>>,
     ) -> Result<T> {
         match self.while_up(connected, command).await {
             Some(answer) => self.answer(connected, answer),
@@ -232,7 +236,7 @@ impl Link {
     pub(super) async fn while_up<T>(
         &self,
         connected: &Connected,
-        command: impl Future<Output = T>,
+        command: Pin<&mut impl Future<Output = T>>,
     ) -> Option<T> {
         let mut status = self.shared.status.subscribe();
         let epoch = connected.epoch;
@@ -267,14 +271,14 @@ impl Link {
         self.shared.subscribed().insert(channel.to_owned());
         let connected = self.connected().await?;
         let mut connection = connected.connection.clone();
-        self.call(&connected, connection.subscribe(channel)).await
+        self.call(&connected, pin!(connection.subscribe(channel))).await
     }
 
     pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
         self.shared.subscribed().remove(channel);
         let connected = self.connected().await?;
         let mut connection = connected.connection.clone();
-        self.call(&connected, connection.unsubscribe(channel)).await
+        self.call(&connected, pin!(connection.unsubscribe(channel))).await
     }
 }
 

@@ -9,18 +9,20 @@
 //! under way.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
+use redis::{Pipeline, Value};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::attempt::{self, Attempt, HolderText};
 use super::keys::NameKeys;
-use super::link::Link;
+use super::link::{Connected, Link};
 use super::scripts::{Invocation, SCRIPTS};
 use crate::error::Result;
 
@@ -222,26 +224,27 @@ async fn send(link: Arc<Link>, mut batch: Batch) {
     // No waiting between this and the moment at which the driver has the commands: whoever goes now sends a release after it.
     batch.takes.retain(|take| !take.answer.is_closed());
     let Batch { takes, gifts, releases } = batch;
-    let taking = attempt::transaction(takes.iter().map(|take| (&*take.keys, &take.text)));
-    let mut giving = SCRIPTS.give_back.prepare();
+    let transaction = attempt::transaction(takes.iter().map(|take| (&*take.keys, &take.text)));
+    let mut give_back = SCRIPTS.give_back.prepare();
     for GiveBack { keys, start, .. } in &gifts {
-        giving.key(&keys.holder).key(&keys.state).arg(start);
+        give_back.key(&keys.holder).arg(start);
+    }
+    for GiveBack { keys, .. } in &gifts {
+        give_back.key(&keys.state);
     }
     let (link, connected) = (&*link, &connected);
-    let taken = async move {
+    let taking = async move {
         if !takes.is_empty() {
-            let mut connection = connected.connection.clone();
-            let last = connection.send_packed_commands(&taking, taking.len() - 1, 1);
-            let found = link.call(connected, last).await.unwrap_or_default();
-            for (take, attempt) in takes.into_iter().zip(attempt::answers(found, connected.since)) {
+            let attempts = taken(link, connected, &transaction, &takes).await.unwrap_or_default();
+            for (take, attempt) in takes.into_iter().zip(attempts) {
                 attempt.map(|attempt| take.answer.send(attempt).ok());
             }
         }
     };
-    let given = async move {
+    let giving = async move {
         if !gifts.is_empty() {
             let mut connection = connected.connection.clone();
-            let given: Result<Vec<u8>> = link.call(connected, giving.call(&mut connection)).await;
+            let given: Result<Vec<u8>> = link.call(connected, pin!(give_back.call(&mut connection))).await;
             for (gift, given) in gifts.into_iter().zip(given.unwrap_or_default()) {
                 gift.answer.send(given == 1).ok();
             }
@@ -249,8 +252,31 @@ async fn send(link: Arc<Link>, mut batch: Batch) {
     };
     let released = join_all(releases.into_iter().map(|release| async move {
         let mut connection = connected.connection.clone();
-        let released = link.call(connected, release.script.call(&mut connection)).await;
+        let released = link.call(connected, pin!(release.script.call(&mut connection))).await;
         release.answer.send(released).ok();
     }));
-    tokio::join!(taken, given, released);
+    tokio::join!(taking, giving, released);
+}
+
+/// What a transaction came to.
+async fn taken(
+    link: &Link,
+    connected: &Connected,
+    transaction: &Pipeline,
+    takes: &[Take],
+) -> Result<Vec<Option<Attempt>>> {
+    let mut connection = connected.connection.clone();
+    let last = connection.send_packed_commands(transaction, transaction.len() - 1, 1);
+    let executed = link.call(connected, pin!(last)).await?;
+    let mut attempts = attempt::answers(executed.first().unwrap_or(&Value::Nil), connected.since);
+    if attempts.len() > 1 && attempts.iter().flatten().any(|attempt| attempt.set && attempt.others) {
+        // One of them, but which? Whoever has come to wait for one of the others since is taken for one who came before: that costs
+        // no more than the place.
+        let each = attempt::each_state(takes.iter().map(|take| &*take.keys));
+        let each: Vec<bool> = link.call(connected, pin!(each.query_async(&mut connection))).await?;
+        for (attempt, others) in attempts.iter_mut().zip(each) {
+            attempt.iter_mut().for_each(|attempt| attempt.others = others);
+        }
+    }
+    Ok(attempts)
 }

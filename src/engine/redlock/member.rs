@@ -6,6 +6,7 @@
 //! who relied on what it has forgotten, and with counters above those that a majority of the others remembers.
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -150,7 +151,7 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     let mut info = redis::cmd("INFO");
     info.arg("server");
     let info: String =
-        node.link.call(&connected, info.query_async(&mut connection)).await.map_err(relabel)?;
+        node.link.call(&connected, pin!(info.query_async(&mut connection))).await.map_err(relabel)?;
     let field = |name: &str| {
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default().trim()
     };
@@ -171,7 +172,7 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     let mut script = SCRIPTS.inspect.prepare();
     script.key(MEMBER).key(TOP).key(FLOOR).key(MISSED).key(LONGEST).arg(micros(max_lease));
     let said: Vec<String> =
-        node.link.call(&connected, script.call(&mut connection)).await.map_err(relabel)?;
+        node.link.call(&connected, pin!(script.call(&mut connection))).await.map_err(relabel)?;
     let [top, now, missed, longest] = numbers(said.get(1..).unwrap_or_default())?;
     let seen = Seen {
         run,

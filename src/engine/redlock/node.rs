@@ -1,6 +1,7 @@
 //! One of the servers.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl Node {
         let connected = self.link.connected().await?;
         let invocation = script(&connected);
         let mut connection = connected.connection.clone();
-        self.link.call(&connected, invocation.call(&mut connection)).await.map_err(relabel)
+        self.link.call(&connected, pin!(invocation.call(&mut connection))).await.map_err(relabel)
     }
 
     /// Runs a script within a time.

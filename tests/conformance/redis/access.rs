@@ -100,7 +100,7 @@ async fn one_that_is_something_else_is_named(_: Ground) {
 
 /// All that a client does, as docs/redis.md lists it.
 const COMMANDS: &str = "ping info time client|id client|kill subscribe unsubscribe publish multi exec evalsha eval scan \
-     set get del exists incr expire pexpire pttl hset hget hmget hdel hexists hlen zadd zrem zrange zrangebyscore zrevrange \
+     set get mget del exists incr expire pexpire pttl hset hget hmget hdel hexists hlen zadd zrem zrange zrangebyscore zrevrange \
      zscore zcard rpush ltrim lindex lrange llen";
 
 fn user<'a>(commands: impl Iterator<Item = &'a str>) -> Vec<String> {
@@ -169,6 +169,14 @@ async fn do_everything(server: &Redis, url: &str) {
     for _ in 0..2 {
         let held = one.mutex("y").expect("a name").lock().await.expect("free");
         held.release().await.expect("held");
+    }
+    // Some that go together.
+    let cycle = |number: u8| {
+        let mutex = one.mutex(&format!("y{number}")).expect("a name");
+        async move { mutex.lock().await.expect("free").release().await.expect("held") }
+    };
+    for _ in 0..2 {
+        (0..8).map(cycle).collect::<tokio::task::JoinSet<_>>().join_all().await;
     }
     server.command(&["DEL", "{lock:y}:lock:token"]).int();
     server.command(&["SET", "lock:y", "stranger", "PX", "60000"]).ok();

@@ -17,6 +17,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             forgotten_scripts_are_taught_again,
             a_key_of_another_type_is_refused_and_untouched,
             a_key_of_another_type_costs_no_other_name,
+            who_waits_comes_before_a_batch,
             a_format_of_the_future_is_refused_and_untouched,
             full_memory_takes_nobody_in_and_lets_everybody_out,
             a_name_that_strangers_hold_leaves_nothing,
@@ -191,6 +192,45 @@ async fn a_key_of_another_type_costs_no_other_name(mut ground: Ground) {
     assert_eq!(server.command(&["DEL", "lock:spoilt", "{lock:beside}:lock:ends"]).int(), 2);
     drop((spoilt, beside));
     leave(server, [client]).await;
+}
+
+/// Takes 40 locks together, "x" among them.
+async fn many_at_once(client: &Client) -> Vec<Guard> {
+    let names = (0..40).map(|number| if number == 20 { "x".into() } else { format!("x{number}") });
+    let take = |name: String| {
+        let client = client.clone();
+        async move { lock_named(&client, &name).await }
+    };
+    names.map(take).collect::<tokio::task::JoinSet<_>>().join_all().await
+}
+
+/// One of the locks that are taken together was freed by hand while somebody waited for it.
+async fn who_waits_comes_before_a_batch(mut ground: Ground) {
+    let (one, two, three) = (ground.client().await, ground.client().await, ground.client().await);
+    let server = ground.server();
+    // Their counters are known from now on; the first time, each goes alone.
+    for guard in many_at_once(&three).await {
+        guard.release().await.expect("held");
+    }
+    let held = lock(&one, ms(9000)).await;
+    let waiting = wait(&two, ms(9000)).await;
+    assert_eq!(server.command(&["DEL", "lock:x"]).int(), 1);
+    let first = async {
+        let first = granted(waiting).await;
+        tokio::time::sleep(ms(50)).await;
+        assert_eq!(first.standing(), Standing::Held);
+        let token = first.token();
+        first.release().await.expect("held");
+        token
+    };
+    let (taken, first) = tokio::join!(many_at_once(&three), first);
+    let last = taken.iter().find(|guard| guard.name() == "x").expect("taken").token();
+    assert!(last > first && first > held.token(), "{last}, {first}");
+    for guard in taken {
+        guard.release().await.expect("held");
+    }
+    drop(held);
+    leave(server, [one, two, three]).await;
 }
 
 async fn lock_named(client: &Client, name: &str) -> Guard {
