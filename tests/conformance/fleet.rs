@@ -26,6 +26,9 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         a_primary_that_was_cut_off_is_left,
         an_unknown_primary_is_refused,
         a_claim_without_enough_copies_is_given_back,
+        what_is_said_to_a_waiter_stays_with_the_member,
+        who_may_not_hear_the_member_is_told_all_the_same,
+        channels_that_nobody_needs_are_left,
         a_slot_moves_while_its_name_is_held,
         a_member_dies_and_its_replica_takes_over,
         a_sick_member_holds_up_nobody_else,
@@ -187,6 +190,105 @@ fn move_slot(cluster: &Cluster, key: &str) {
     }
 }
 
+/// How often the members have done something, all together.
+fn calls(cluster: &Cluster, command: &str) -> u64 {
+    let of = |member: &Redis| {
+        let stats = member.command(&["INFO", "commandstats"]).text();
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.map_or(0, |line| line.split(',').next().expect("a number").parse().expect("a number"))
+    };
+    cluster.members.iter().map(of).sum()
+}
+
+/// The sharded channels that somebody hears.
+fn shard_channels(cluster: &Cluster) -> Vec<String> {
+    cluster.members.iter().flat_map(|member| member.command(&["PUBSUB", "SHARDCHANNELS"]).texts()).collect()
+}
+
+const TURNS: u64 = 20;
+
+async fn take_turns(client: Client) {
+    for _ in 0..TURNS {
+        let guard = client.mutex("x").expect("a name").lock().await.expect("an answer");
+        // Long enough for the other one to wait.
+        tokio::time::sleep(ms(5)).await;
+        guard.release().await.expect("held");
+    }
+}
+
+async fn who_may_not_hear_the_member_is_told_all_the_same() {
+    let cluster = Cluster::start();
+    for member in &cluster.members {
+        let rules = ["on", ">canary", "~*", "&*", "+@all", "-ssubscribe"];
+        member.command(&[&["ACL", "SETUSER", "app"], &rules[..]].concat()).ok();
+    }
+    let url = cluster.url().replace("://", "://app:canary@");
+    let before = Instant::now();
+    let (one, two) = (client(&url).await, client(&url).await);
+    tokio::join!(take_turns(one), take_turns(two));
+    assert!(before.elapsed() < ms(3000), "{TURNS} turns took {:?}", before.elapsed());
+    assert!(calls(&cluster, "publish") >= TURNS && calls(&cluster, "spublish") == 0);
+}
+
+async fn what_is_said_to_a_waiter_stays_with_the_member() {
+    let cluster = Cluster::start();
+    let (one, two) = (client(&cluster.url()).await, client(&cluster.url()).await);
+    tokio::join!(take_turns(one.clone()), take_turns(two.clone()));
+    let (sharded, everywhere) = (calls(&cluster, "spublish"), calls(&cluster, "publish"));
+    assert!(sharded >= TURNS, "{sharded} messages to those who wait");
+    assert_eq!(everywhere, 0, "messages to all members");
+    assert_eq!(shard_channels(&cluster).len(), 2, "one for each client: {:?}", shard_channels(&cluster));
+    // One that does not hear any more is told by the other way.
+    let guard = one.mutex("x").expect("a name").lock().await.expect("free");
+    let waiting = tokio::spawn(async move { two.mutex("x")?.lock().await });
+    until("it waits", async || one.look(Family::Lock, "x").await.is_ok_and(|view| view.waiting == 1)).await;
+    let primary = cluster.primary_of("lock:x");
+    let clients = primary.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).text();
+    let ears: Vec<&str> = clients.lines().filter(|line| !line.contains(" ssub=0 ")).collect();
+    assert_eq!(ears.len(), 2, "{clients}");
+    for line in ears {
+        let id = line.strip_prefix("id=").and_then(|rest| rest.split(' ').next()).expect("a number");
+        primary.command(&["CLIENT", "KILL", "ID", id]);
+    }
+    let before = Instant::now();
+    guard.release().await.expect("held");
+    soon("the waiter", waiting).await.expect("no panic").expect("granted").release().await.expect("held");
+    assert!(before.elapsed() < ms(500), "told after {:?}", before.elapsed());
+}
+
+async fn channels_that_nobody_needs_are_left() {
+    let cluster = Cluster::start();
+    // All in one slot.
+    let url = format!("{}/?prefix={{shop}}:", cluster.url().trim_end_matches('/'));
+    let (one, two) = (client(&url).await, client(&url).await);
+    let mut held = Vec::new();
+    let wait_for = async |number: usize| {
+        let mutex = two.mutex(&number.to_string()).expect("a name");
+        assert!(mutex.lock_for(ms(5)).await.expect("an answer").is_none());
+    };
+    for number in 0..190 {
+        held.push(one.mutex(&number.to_string()).expect("a name").lock().await.expect("free"));
+    }
+    for number in 0..170 {
+        wait_for(number).await;
+    }
+    assert_eq!(shard_channels(&cluster).len(), 170);
+    tokio::time::sleep(ms(10_100)).await;
+    for number in 170..190 {
+        wait_for(number).await;
+    }
+    until("most are left", async || shard_channels(&cluster).len() < 140).await;
+    // Those that are left are heard again when they are needed.
+    let waiting = {
+        let two = two.clone();
+        tokio::spawn(async move { two.mutex("3")?.lock().await })
+    };
+    until("it waits", async || one.look(Family::Lock, "3").await.is_ok_and(|view| view.waiting == 1)).await;
+    held.swap_remove(3).release().await.expect("held");
+    soon("the waiter", waiting).await.expect("no panic").expect("granted").release().await.expect("held");
+    assert_eq!(calls(&cluster, "publish"), 0, "messages to all members");
+}
+
 async fn a_slot_moves_while_its_name_is_held() {
     let cluster = std::sync::Arc::new(Cluster::start());
     let (one, two) = (client(&cluster.url()).await, client(&cluster.url()).await);
@@ -215,8 +317,15 @@ async fn a_slot_moves_while_its_name_is_held() {
     }
     hammering.await.expect("no panic");
     let token = guard.token();
+    until("it listens where the name is now", async || {
+        let heard = cluster.primary_of("lock:x").command(&["PUBSUB", "SHARDCHANNELS"]).texts();
+        heard.iter().any(|channel| channel.ends_with("{lock:x}:lock:state"))
+    })
+    .await;
     guard.release().await.expect("still held");
+    let before = std::time::Instant::now();
     let next = soon("the waiter", waiting).await.expect("no panic").expect("granted");
+    assert!(before.elapsed() < ms(500), "told after {:?}", before.elapsed());
     assert!(next.token() > token);
 }
 

@@ -1,6 +1,7 @@
 -- Asks for a claim, or asks again.
 -- ARGV: family, owner, weight, capacity, lease, delay, tokens, wait, round, seat, pid, host, label, value, logged,
--- not after, taken before others (0 or 1), strangers are expected (0 or 1), the asker's token if it knows one.
+-- not after, taken before others (0 or 1), strangers are expected (0 or 1), how the asker listens (`s` where the name is, `-` everywhere), the asker's
+-- token if it knows one.
 local owner, round = ARGV[2], ARGV[9]
 local weight, capacity, lease = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local wait, logged = ARGV[8] == '1', ARGV[15] == '1'
@@ -66,7 +67,7 @@ local function ask()
   end
 
   local queued = state.waiting > 0 and call('HEXISTS', STATE, 'W' .. owner) == 1
-  local alive = text(now + PATIENCE) .. ' ' .. round
+  local alive = text(now + PATIENCE) .. ' ' .. round .. ' ' .. ARGV[19]
   if queued then call('HSET', STATE, 'A' .. owner, alive) end
   advance()
   local answer

@@ -7,7 +7,7 @@ for _, owner in ipairs(call('ZRANGE', ENDS, 0, -1)) do
   broken[#broken + 1] = { owner, claim.seat, text(claim.weight), text(claim.token), text(claim.tokens), text(claim.lease),
     expires, text(claim.delay), text(claim.since), claim.confirmed and '1' or '0', claim.pid, claim.host, claim.label,
     claim.value }
-  call('PUBLISH', 'leasehold:seat:' .. claim.seat, 'b ' .. owner)
+  tell(claim.seat, '', 'b ' .. owner)
 end
 state.closed, state.upgrader = 0, nil
 if stranger then

@@ -34,11 +34,14 @@ pub(super) struct Cluster {
     state: Mutex<State>,
     /// One member is connected to at a time.
     opening: tokio::sync::Mutex<()>,
+    opening_ears: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     links: HashMap<String, Arc<Link>>,
+    /// For what members say to those who wait for a name of theirs, since the first of them.
+    ears: HashMap<String, Arc<Link>>,
     ranges: Vec<SlotRange>,
     channels: BTreeSet<String>,
     trouble: String,
@@ -73,6 +76,7 @@ impl Cluster {
             hear: Arc::new(hear),
             state,
             opening: tokio::sync::Mutex::default(),
+            opening_ears: tokio::sync::Mutex::default(),
         };
         cluster.learn().await?;
         cluster.primaries().await?;
@@ -119,16 +123,62 @@ impl Cluster {
         if let Some(link) = known(&self.state()) {
             return Ok(link);
         }
-        let target = Target {
+        let hear = Arc::clone(&self.hear);
+        let channels = self.state().channels.clone();
+        let link = Arc::new(Link::open(self.target(member)?, channels, move |heard| hear(heard)).await?);
+        self.state().links.insert(member.to_owned(), Arc::clone(&link));
+        Ok(link)
+    }
+
+    fn target(&self, member: &str) -> Result<Target> {
+        Ok(Target {
             source: Source::Fixed(self.info(member)?),
             server: member.to_owned(),
             eviction_allowed: self.eviction_allowed,
-        };
+        })
+    }
+
+    /// The connection over which a member says whose turn it is.
+    async fn ears(&self, member: &str) -> Result<Arc<Link>> {
+        let known = |state: &State| state.ears.get(member).cloned();
+        if let Some(link) = known(&self.state()) {
+            return Ok(link);
+        }
+        let _opening = self.opening_ears.lock().await;
+        if let Some(link) = known(&self.state()) {
+            return Ok(link);
+        }
         let hear = Arc::clone(&self.hear);
-        let channels = self.state().channels.clone();
-        let link = Arc::new(Link::open(target, channels, move |heard| hear(heard)).await?);
-        self.state().links.insert(member.to_owned(), Arc::clone(&link));
+        let hear = move |heard| match heard {
+            Heard::Reconnected => hear(Heard::Missed),
+            heard => hear(heard),
+        };
+        let link = Link::open_anyway(self.target(member)?, BTreeSet::new(), MEMBER_LIMIT, hear).await?;
+        let link = Arc::new(link);
+        self.state().ears.insert(member.to_owned(), Arc::clone(&link));
         Ok(link)
+    }
+
+    /// Hears what is said at a sharded channel by the member that has a key. False if it can not be heard there, whatever the
+    /// reason: then the channel for everybody will do.
+    pub(super) async fn listen(&self, key: &str, channel: &str) -> bool {
+        const SHARDS_SINCE: (u32, u32) = (7, 0);
+        const MOST_TRIES: usize = 3;
+        for _ in 0..MOST_TRIES {
+            let Some(member) = self.member_of(slot_of(key)) else { return false };
+            let Ok(ears) = self.ears(&member).await else { return false };
+            if ears.facts().is_none_or(|facts| facts.version < SHARDS_SINCE) {
+                return false;
+            }
+            match ears.listen(channel).await {
+                Ok(heard) => return heard,
+                Err(error) => match error.redirect_node() {
+                    Some((to, slot)) => self.moved(slot, to),
+                    None => return false,
+                },
+            }
+        }
+        false
     }
 
     /// How to talk to a member: as to those that are known, at its own address.
@@ -291,6 +341,7 @@ impl Cluster {
         state.ranges = ranges;
         // Whoever has no slots any more is not listened to.
         state.links.retain(|member, _| present.contains(member));
+        state.ears.retain(|member, _| present.contains(member));
         true
     }
 

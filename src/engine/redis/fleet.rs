@@ -139,6 +139,14 @@ impl Fleet {
         }
     }
 
+    /// Hears a sharded channel where a key is. False if there is no such thing; then the channel for everybody will do.
+    pub(super) async fn listen(&self, key: &str, channel: impl FnOnce() -> String) -> bool {
+        match self {
+            Fleet::One(_) => false,
+            Fleet::Cluster(cluster) => Box::pin(cluster.listen(key, &channel())).await,
+        }
+    }
+
     pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
         match self {
             Fleet::One(link) => link.subscribe(channel).await,

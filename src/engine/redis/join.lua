@@ -18,7 +18,7 @@ local function join(owner)
     weight = WHOLE, tokens = tonumber(ARGV[7]), lease = tonumber(ARGV[5]), delay = 0, since = now, seat = ARGV[10],
     pid = ARGV[11], host = ARGV[12], label = ARGV[13], value = ARGV[14],
   }
-  call('HSET', STATE, 'W' .. owner, cmsgpack.pack(waiter), 'A' .. owner, text(now + PATIENCE) .. ' ' .. ARGV[9],
+  call('HSET', STATE, 'W' .. owner, cmsgpack.pack(waiter), 'A' .. owner, text(now + PATIENCE) .. ' ' .. ARGV[9] .. ' ' .. ARGV[19],
     'arrivals', arrivals, 'waiting', text(found[3] + 1))
   return math.min(ends, alive_until) - now
 end

@@ -15,11 +15,14 @@ use redis::{AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, RedisResu
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use self::shards::Shards;
 use super::failure::{ENGINE, code, failed, too_old, unreachable};
 use super::scripts::Invocation;
 use super::source::{Source, client};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
+
+mod shards;
 
 /// How long a connection may take to be made and checked.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -40,6 +43,8 @@ pub(super) enum Heard {
     Message(String, Vec<u8>),
     /// The connection was made anew: messages may have been lost, and so may claims.
     Reconnected,
+    /// Messages may have been lost, and no more.
+    Missed,
 }
 
 /// What the server is, as far as it matters.
@@ -64,6 +69,7 @@ struct Shared {
     /// The last connection that was of use: its facts, and its number at the server.
     last: Mutex<Option<(Arc<Facts>, Option<i64>)>>,
     subscribed: Mutex<BTreeSet<String>>,
+    shards: Mutex<Shards>,
     hear: Box<dyn Fn(Heard) + Send + Sync>,
     broken: Arc<Notify>,
     pid: u32,
@@ -329,6 +335,7 @@ impl Shared {
             status: watch::Sender::new(Status::Down(Arc::new(unknown))),
             last: Mutex::default(),
             subscribed: Mutex::new(subscribed),
+            shards: Mutex::default(),
             hear: Box::new(hear),
             broken: Arc::default(),
             pid: std::process::id(),
@@ -494,6 +501,7 @@ impl Shared {
                     (self.hear)(Heard::Message(String::from_utf8_lossy(channel).into_owned(), text.clone()));
                 }
             }
+            PushKind::SUnsubscribe => self.unheard(epoch, &push.data),
             _ => {}
         }
     }

@@ -247,7 +247,7 @@ local function advance()
       break
     end
     local found = call('HMGET', STATE, 'W' .. owner, 'A' .. owner)
-    local alive_until, round = string.match(found[2] or '0 0', '^(%d+) (%d+)')
+    local alive_until, round, listens = string.match(found[2] or '0 0', '^(%d+) (%d+) ?(%S?)')
     local dead = not found[1] or tonumber(alive_until) <= now
     local waiter = not dead and cmsgpack.unpack(found[1])
     local too_much = waiter and waiter.weight > state.capacity
@@ -256,7 +256,7 @@ local function advance()
       local before = state.free_until
       if left_free() then
         -- The first in the queue asks when it is over. It is told now to ask, and then how long to wait.
-        if state.free_until ~= before then wakes[#wakes + 1] = { owner = owner, seat = waiter.seat } end
+        if state.free_until ~= before then wakes[#wakes + 1] = { owner = owner, seat = waiter.seat, listens = listens } end
         break
       end
     end
@@ -264,7 +264,7 @@ local function advance()
     call('HDEL', STATE, 'W' .. owner, 'A' .. owner)
     state.waiting = state.waiting - 1
     if not dead then
-      local wake = { owner = owner, seat = waiter.seat, round = round }
+      local wake = { owner = owner, seat = waiter.seat, listens = listens, round = round }
       -- After a cut of the capacity a waiter may want more than there is. It is woken to be told.
       if not too_much then wake.grant = grant(owner, waiter, false) end
       wakes[#wakes + 1] = wake
@@ -395,9 +395,9 @@ local function settle()
   end
   for _, wake in ipairs(wakes) do
     if wake.grant then
-      tell_of_grant(wake.owner, wake.seat, wake.grant, wake.round)
+      tell_of_grant(wake.owner, wake.seat, wake.listens, wake.grant, wake.round)
     else
-      call('PUBLISH', 'leasehold:seat:' .. wake.seat, 'w ' .. wake.owner)
+      tell(wake.seat, wake.listens, 'w ' .. wake.owner)
     end
   end
   if changed then call('PUBLISH', 'leasehold:changed:' .. STATE, '') end

@@ -83,6 +83,8 @@ pub(super) struct Scripts {
     pub(super) give_back: Script,
     pub(super) ask: Script,
     pub(super) release: Script,
+    /// The same, for a lock that has had a queue: that there is one more is likely.
+    pub(super) release_to_next: Script,
     pub(super) alter: Script,
     pub(super) resize: Script,
     pub(super) break_claims: Script,
@@ -103,9 +105,16 @@ macro_rules! by_the_rules {
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     take: Script::new(include_str!("take.lua")),
     give_back: Script::new(include_str!("give_back.lua")),
-    ask: by_the_rules!("ask_head.lua", "words.lua", "join.lua", "rules.lua", "ask.lua"),
+    ask: by_the_rules!("words.lua", "ask_head.lua", "join.lua", "rules.lua", "ask.lua"),
     release: by_the_rules!(
         "release_head.lua",
+        "words.lua",
+        "hand_over.lua",
+        "full_memory.lua",
+        "rules.lua",
+        "release.lua"
+    ),
+    release_to_next: by_the_rules!(
         "words.lua",
         "hand_over.lua",
         "full_memory.lua",

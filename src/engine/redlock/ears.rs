@@ -47,7 +47,7 @@ impl Ears {
 
     pub(super) fn hear(self: &Arc<Ears>, number: usize, heard: Heard) {
         match heard {
-            Heard::Reconnected => {
+            Heard::Reconnected | Heard::Missed => {
                 self.look.notify_one();
                 self.give(Hint::Verify);
                 self.give(Hint::WakeAll);
