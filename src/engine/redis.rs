@@ -190,17 +190,18 @@ impl Redis {
         let keys = self.keys.of(name)?;
         let without_ado = self.notes.forget(owner);
         let how = if without_ado { &SCRIPTS.release } else { &SCRIPTS.release_to_next };
+        let script = release_script(how, name, &keys, owner, used);
         let alone = self.post.as_ref().and_then(Post::alone);
         let Some(post) = self.post.as_ref().filter(|_| alone.is_none()) else {
-            let script = release_script(how, name, &keys, owner, used);
-            let released = Box::pin(self.run(&keys.holder, &script)).await;
+            let request = if without_ado { Request::Script(&script) } else { Request::Waking(&script) };
+            let released: Result<Answered<i64>> = Box::pin(self.fleet.call(&keys.holder, request)).await;
             drop(alone);
-            return reply::released(released?);
+            return reply::released(released?.answer);
         };
         if without_ado && post.give_back(&keys, attempt::holder_start(owner)).await == Some(true) {
             return Ok(Released::Claim);
         }
-        let released = post.release(release_script(how, name, &keys, owner, used)).await;
+        let released = post.release(script).await;
         reply::released(released.unwrap_or_else(|| Err(self.fleet.given_up()))?)
     }
 

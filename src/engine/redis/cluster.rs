@@ -17,7 +17,7 @@ use super::link::{Connected, Heard, Link, Target};
 use super::source::{Source, client};
 use crate::error::{Error, Result};
 
-/// How many times a request follows a slot that moves.
+/// How many times a request follows a slot that has moved.
 const MOST_MOVES: usize = 16;
 /// How long a member may be out of reach before it is asked again where its slots are.
 const MEMBER_LIMIT: Duration = Duration::from_millis(300);
@@ -226,26 +226,28 @@ impl Cluster {
         self.state().trouble = error.to_string();
     }
 
-    /// Sends a request to the member that has a key, and follows the key where it goes.
+    /// Sends a request to the member that has a key, and follows the key where it goes. While a slot is on its way, the keys of a name
+    /// are not all in one place, and nothing can be done with it; the caller's own time limit ends the wait.
     pub(super) async fn call(&self, key: &str, request: Request<'_>) -> Result<(Value, Connected)> {
-        let mut moves = 0;
+        let (mut moves, mut waits) = (0, 0);
         loop {
             let connected = self.connected(key).await?;
             let member = self.member(key).await?;
             let mut connection = connected.connection.clone();
             let error = match member.while_up(&connected, pin!(request.send(&mut connection))).await {
-                Some(Ok(answer)) => return Ok((answer, connected)),
+                Some(Ok(answer)) => {
+                    if waits > 0 {
+                        self.state().trouble.clear();
+                    }
+                    return Ok((answer, connected));
+                }
                 Some(Err(error)) => error,
                 None => return Err(member.given_up()),
             };
-            moves += 1;
-            let code = error.code().unwrap_or_default().to_owned();
-            if moves > MOST_MOVES {
-                return Err(failed(&member_name(&member), error));
-            }
-            match code.as_str() {
+            match error.code().unwrap_or_default() {
                 // The member knows where the slot is, and the others will know soon.
-                "MOVED" => {
+                "MOVED" if moves < MOST_MOVES => {
+                    moves += 1;
                     if let Some((to, slot)) = error.redirect_node() {
                         self.moved(slot, to);
                     }
@@ -255,14 +257,15 @@ impl Cluster {
                 }
                 "ASK" => {
                     let to = error.redirect_node().map(|(to, _)| to.to_owned()).unwrap_or_default();
-                    match self.ask_there(&to, request).await {
-                        Ok(Some(answered)) => return Ok(answered),
-                        Ok(None) => tokio::time::sleep(AGAIN).await,
-                        Err(error) => return Err(error),
+                    if let Some(answered) = self.ask_there(&to, request).await? {
+                        return Ok(answered);
                     }
+                    waits += 1;
+                    self.wait_for(&member, error, waits).await;
                 }
                 "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" => {
-                    tokio::time::sleep(AGAIN * u32::try_from(moves).unwrap_or(1)).await;
+                    waits += 1;
+                    self.wait_for(&member, error, waits).await;
                     self.learn().await.ok();
                 }
                 _ => return member.answer(&connected, Err(error)),
@@ -270,9 +273,18 @@ impl Cluster {
         }
     }
 
+    /// Waits for a member that can not do what was asked just now.
+    async fn wait_for(&self, member: &Link, error: redis::RedisError, waits: u32) {
+        const LONGEST: u32 = 5;
+        self.note(&failed(member.server(), error));
+        tokio::time::sleep(AGAIN * waits.min(LONGEST)).await;
+    }
+
     /// Asks the member that a slot is on its way to, over a connection of its own: the permission is for the very next command.
     /// `None` if it is not ready.
     async fn ask_there(&self, member: &str, request: Request<'_>) -> Result<Option<(Value, Connected)>> {
+        // Nothing before the script, then.
+        let request = if let Request::Waking(script) = request { Request::Script(script) } else { request };
         let link = self.link(member).await?;
         let mut connected = link.connected().await?;
         let client = client(self.info(member)?).map_err(|error| unreachable(member, error))?;

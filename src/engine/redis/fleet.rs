@@ -25,6 +25,8 @@ pub(super) enum Fleet {
 #[derive(Clone, Copy)]
 pub(super) enum Request<'a> {
     Script(&'a Invocation),
+    /// A script that is likely to tell another client something.
+    Waking(&'a Invocation),
     Transaction(&'a Pipeline),
 }
 
@@ -32,6 +34,7 @@ impl Request<'_> {
     pub(super) async fn send(self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         match self {
             Request::Script(script) => script.call(connection).await,
+            Request::Waking(script) => script.call_after_others(connection).await,
             // The answer is that of the last command, unless one before it failed.
             Request::Transaction(transaction) => {
                 let answers = connection.send_packed_commands(transaction, 0, transaction.len()).await?;

@@ -4,7 +4,8 @@ use std::sync::LazyLock;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    Arg, Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs, Value, from_redis_value,
+    Arg, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisResult, ServerErrorKind, ToRedisArgs, Value,
+    from_redis_value,
 };
 
 /// A text, and the hash by which a server that has seen it knows it.
@@ -49,6 +50,30 @@ impl Invocation {
     ) -> RedisResult<T> {
         let command = self.command("EVALSHA", &self.script.hash);
         let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
+        self.read(connection, answer).await
+    }
+
+    /// The same, for a script that is likely to tell another client something: that client hears of it before we do.
+    ///
+    /// A server writes to its clients last come, first served. Who has an answer already when the script runs comes after whoever
+    /// gets one from it, and the next holder of a lock need not wait until the last one has read that it has it no more.
+    pub(super) async fn call_after_others<T: FromRedisValue>(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisResult<T> {
+        let mut commands = Pipeline::with_capacity(2);
+        commands.add_command(redis::cmd("PING"));
+        commands.add_command(self.command("EVALSHA", &self.script.hash));
+        let answers = connection.send_packed_commands(&commands, 1, 1).await;
+        let answer = answers.and_then(|mut answers| answers.pop().unwrap_or(Value::Nil).extract_error());
+        self.read(connection, answer).await
+    }
+
+    async fn read<T: FromRedisValue>(
+        &self,
+        connection: &mut MultiplexedConnection,
+        answer: RedisResult<Value>,
+    ) -> RedisResult<T> {
         let answer = match answer {
             // With its whole text, a server can not say that it does not know the script, however often it is made to
             // forget; and one that has just been started costs one round trip more, not two.
