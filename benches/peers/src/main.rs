@@ -449,6 +449,7 @@ fn run_on(server: &Redis, who: &str, processes: usize, sections: usize, pauses: 
     ran.commands = calls("evalsha")
         + calls("eval")
         + calls("exec") * 5.0
+        + calls("ping")
         + calls("blpop")
         + if who == "blpop" { calls("rpush") } else { 0.0 };
     Ok(ran)
