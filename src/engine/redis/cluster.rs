@@ -115,18 +115,32 @@ impl Cluster {
     }
 
     async fn link(&self, member: &str) -> Result<Arc<Link>> {
-        let known = |state: &State| state.links.get(member).cloned();
-        if let Some(link) = known(&self.state()) {
+        let open = async {
+            let hear = Arc::clone(&self.hear);
+            let channels = self.state().channels.clone();
+            Link::open(self.target(member)?, channels, move |heard| hear(heard)).await
+        };
+        self.known_or(member, |state| &mut state.links, &self.opening, open).await
+    }
+
+    /// The link to a member among those of a kind, opened if there is none.
+    async fn known_or(
+        &self,
+        member: &str,
+        links: fn(&mut State) -> &mut HashMap<String, Arc<Link>>,
+        opening: &tokio::sync::Mutex<()>,
+        open: impl Future<Output = Result<Link>>,
+    ) -> Result<Arc<Link>> {
+        let known = || links(&mut self.state()).get(member).cloned();
+        if let Some(link) = known() {
             return Ok(link);
         }
-        let _opening = self.opening.lock().await;
-        if let Some(link) = known(&self.state()) {
+        let _opening = opening.lock().await;
+        if let Some(link) = known() {
             return Ok(link);
         }
-        let hear = Arc::clone(&self.hear);
-        let channels = self.state().channels.clone();
-        let link = Arc::new(Link::open(self.target(member)?, channels, move |heard| hear(heard)).await?);
-        self.state().links.insert(member.to_owned(), Arc::clone(&link));
+        let link = Arc::new(open.await?);
+        links(&mut self.state()).insert(member.to_owned(), Arc::clone(&link));
         Ok(link)
     }
 
@@ -140,23 +154,15 @@ impl Cluster {
 
     /// The connection over which a member says whose turn it is.
     async fn ears(&self, member: &str) -> Result<Arc<Link>> {
-        let known = |state: &State| state.ears.get(member).cloned();
-        if let Some(link) = known(&self.state()) {
-            return Ok(link);
-        }
-        let _opening = self.opening_ears.lock().await;
-        if let Some(link) = known(&self.state()) {
-            return Ok(link);
-        }
-        let hear = Arc::clone(&self.hear);
-        let hear = move |heard| match heard {
-            Heard::Reconnected => hear(Heard::Missed),
-            heard => hear(heard),
+        let open = async {
+            let hear = Arc::clone(&self.hear);
+            let hear = move |heard| match heard {
+                Heard::Reconnected => hear(Heard::Missed),
+                heard => hear(heard),
+            };
+            Link::open_anyway(self.target(member)?, BTreeSet::new(), MEMBER_LIMIT, hear).await
         };
-        let link = Link::open_anyway(self.target(member)?, BTreeSet::new(), MEMBER_LIMIT, hear).await?;
-        let link = Arc::new(link);
-        self.state().ears.insert(member.to_owned(), Arc::clone(&link));
-        Ok(link)
+        self.known_or(member, |state| &mut state.ears, &self.opening_ears, open).await
     }
 
     /// Hears what is said at a sharded channel by the member that has a key. False if it can not be heard there, whatever the

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{RedisResult, Value};
+use redis::{PushKind, RedisResult, Value};
 
 use super::{Connected, Link, Shared};
 use crate::client::clock::{Clock as _, Moment, SystemClock};
@@ -89,6 +89,12 @@ impl Drop for Asked<'_> {
     }
 }
 
+/// True if this is the word that a channel is heard from now on.
+fn confirms(answer: &Value, channel: &str) -> bool {
+    let Value::Push { kind: PushKind::SSubscribe, data } = answer else { return false };
+    matches!(data.first(), Some(Value::BulkString(heard)) if heard == channel.as_bytes())
+}
+
 impl Link {
     /// Hears a sharded channel for a while; false if that is not possible now. An error if the member says so.
     pub(in super::super) async fn listen(&self, channel: &str) -> RedisResult<bool> {
@@ -112,13 +118,12 @@ impl Link {
             }
             heard
         };
-        match tokio::time::timeout(LISTEN_LIMIT, subscribing).await {
-            Ok(heard) => {
-                heard?;
-                asked.confirmed = true;
-                Ok(true)
-            }
-            Err(_) => Ok(false),
+        let Ok(heard) = tokio::time::timeout(LISTEN_LIMIT, subscribing).await else { return Ok(false) };
+        asked.confirmed = confirms(&heard?, channel);
+        if !asked.confirmed {
+            // Another's: the server has ended a subscription that nobody wanted any more just then.
+            self.shared.lost(epoch, "an answer to something else");
         }
+        Ok(asked.confirmed)
     }
 }
