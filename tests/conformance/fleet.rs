@@ -30,6 +30,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         who_may_not_hear_the_member_is_told_all_the_same,
         channels_that_nobody_needs_are_left,
         a_slot_moves_while_its_name_is_held,
+        a_slot_that_stays_half_way_is_named,
         a_member_dies_and_its_replica_takes_over,
         a_sick_member_holds_up_nobody_else,
         a_server_that_is_no_member_is_refused,
@@ -336,6 +337,24 @@ async fn a_slot_moves_while_its_name_is_held() {
     let next = soon("the waiter", waiting).await.expect("no panic").expect("granted");
     assert!(before.elapsed() < ms(900), "told after {:?}", before.elapsed());
     assert!(next.token() > token);
+}
+
+async fn a_slot_that_stays_half_way_is_named() {
+    let cluster = Cluster::start();
+    let client =
+        leasehold::connect_with(&cluster.url(), Options::new().call_limit(ms(500))).await.expect("members");
+    let from = cluster.primary_of("lock:x");
+    let to = cluster.members[..3].iter().find(|member| member.port() != from.port()).expect("another");
+    let slot = from.command(&["CLUSTER", "KEYSLOT", "lock:x"]).int().to_string();
+    let id = |member: &Redis| member.command(&["CLUSTER", "MYID"]).text();
+    to.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]).ok();
+    from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]).ok();
+    let error = client.mutex("x").expect("a name").lock().await.expect_err("nowhere");
+    let told = format!("is giving slot {slot} to another member");
+    assert!(error.is_retryable() && error.to_string().contains(&told), "{error}");
+    from.command(&["CLUSTER", "SETSLOT", &slot, "STABLE"]).ok();
+    to.command(&["CLUSTER", "SETSLOT", &slot, "STABLE"]).ok();
+    client.mutex("x").expect("a name").lock().await.expect("free").release().await.expect("held");
 }
 
 async fn a_member_dies_and_its_replica_takes_over() {

@@ -267,11 +267,11 @@ impl Cluster {
                         return Ok(answered);
                     }
                     waits += 1;
-                    self.wait_for(&member, error, waits).await;
+                    self.wait_for(&member, key, &error, waits).await;
                 }
                 "TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" => {
                     waits += 1;
-                    self.wait_for(&member, error, waits).await;
+                    self.wait_for(&member, key, &error, waits).await;
                     self.learn().await.ok();
                 }
                 _ => return member.answer(&connected, Err(error)),
@@ -280,9 +280,17 @@ impl Cluster {
     }
 
     /// Waits for a member that can not do what was asked just now.
-    async fn wait_for(&self, member: &Link, error: redis::RedisError, waits: u32) {
+    async fn wait_for(&self, member: &Link, key: &str, error: &redis::RedisError, waits: u32) {
         const LONGEST: u32 = 5;
-        self.note(&failed(member.server(), error));
+        let (server, slot) = (member.server(), slot_of(key));
+        self.state().trouble = match error.code() {
+            Some("ASK" | "TRYAGAIN") => {
+                format!(
+                    "`{server}` is giving slot {slot} to another member; names there can be used when that is done"
+                )
+            }
+            _ => format!("`{server}` answered: {error}"),
+        };
         tokio::time::sleep(AGAIN * waits.min(LONGEST)).await;
     }
 
