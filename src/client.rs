@@ -405,8 +405,11 @@ impl Inner {
                 self.keeper.look_now();
             }
             Hint::Broken(owner) => {
+                // One that is not kept yet finds this when it is.
+                self.wakes.wake(owner);
                 // A hint is not proof: the keeper asks the engine.
                 if let Some(lease) = self.keeper.find(owner) {
+                    self.wakes.woken_early(owner);
                     lease.renew_soon();
                     self.keeper.look_now();
                 }

@@ -179,6 +179,11 @@ impl Inner {
                     let lease = Arc::new(lease);
                     pending.disarm();
                     self.keeper.keep(&lease);
+                    if self.wakes.woken_early(ask.owner) {
+                        // It may have been broken since it was granted.
+                        lease.renew_soon();
+                        self.keeper.look_now();
+                    }
                     return Ok(Some(Hold::new(lease)));
                 }
                 Answer::Refused(refused) => {
@@ -276,6 +281,12 @@ impl Wakes {
             told.retain(|owner, _| waiting.contains_key(owner));
         }
         table.early.insert(owner);
+    }
+
+    /// True if there was a hint for an owner that did not wait.
+    pub(crate) fn woken_early(&self, owner: OwnerId) -> bool {
+        let mut table = self.table();
+        !table.early.is_empty() && table.early.remove(&owner)
     }
 
     /// Wakes an owner and says what it was granted.

@@ -1,6 +1,6 @@
 //! Claims kept in a Redis server.
 //!
-//! A name that nobody else wants is taken with one transaction and given back with one script; everything else is done by
+//! A name that nobody else wants is taken with two plain commands and given back with one script; everything else is done by
 //! scripts that restate the rules of [`crate::claim`], so a claim is granted whole or not at all. Time is read from the server,
 //! never from the caller. The holder of a lock is a plain string at the lock's own key, so that clients that know
 //! nothing of leasehold (`SET key value NX PX …`) exclude us and we exclude them. The keys are described in
@@ -20,11 +20,12 @@ use self::cluster::Cluster;
 use self::fleet::{Answered, Fleet, Request};
 use self::keys::{Keys, NameKeys};
 use self::link::{Heard, Link, Target};
+use self::notes::Known;
 use self::place::{Copies, Place, Servers};
 use self::post::Post;
 use self::scripts::{Invocation, SCRIPTS, Script};
 use self::source::Source;
-use crate::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released, Seat};
+use crate::claim::{Alteration, Answer, Ask, Claim, Holder, OwnerId, Released, Seat};
 use crate::engine::{
     AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
     View, Watching, refusal,
@@ -83,6 +84,8 @@ pub(crate) struct Redis {
     /// Others than leasehold are said to use these names too.
     strangers: bool,
     seat: Seat,
+    /// How the last holder was written down: it is the same one nearly always.
+    who: Mutex<Option<(Arc<Holder>, Arc<str>)>>,
     ears: Arc<Ears>,
     notes: Arc<notes::Notes>,
 }
@@ -157,7 +160,18 @@ impl Redis {
             _ => None,
         };
         let notes = Arc::new(notes::Notes::new(runtime));
-        Ok(Redis { fleet, post, keys, copies, fails_over, strangers, seat, ears, notes })
+        Ok(Redis {
+            fleet,
+            post,
+            keys,
+            copies,
+            fails_over,
+            strangers,
+            seat,
+            who: Mutex::default(),
+            ears,
+            notes,
+        })
     }
 
     /// Runs a script where a key is.
@@ -188,21 +202,38 @@ impl Redis {
 
     async fn release_whole(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
         let keys = self.keys.of(name)?;
-        let without_ado = self.notes.forget(owner);
-        let how = if without_ado { &SCRIPTS.release } else { &SCRIPTS.release_to_next };
+        let known = self.notes.forget(owner);
+        let how = if known == Known::Nothing { &SCRIPTS.release_to_next } else { &SCRIPTS.release };
+        if let Known::Text(text) = known
+            && self.give_back(&keys, text).await?
+        {
+            return Ok(Released::Claim);
+        }
         let script = release_script(how, name, &keys, owner, used);
         let alone = self.post.as_ref().and_then(Post::alone);
         let Some(post) = self.post.as_ref().filter(|_| alone.is_none()) else {
-            let request = if without_ado { Request::Script(&script) } else { Request::Waking(&script) };
+            let wakes = std::ptr::eq(how, &SCRIPTS.release_to_next);
+            let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
             let released: Result<Answered<i64>> = Box::pin(self.fleet.call(&keys.holder, request)).await;
             drop(alone);
             return reply::released(released?.answer);
         };
-        if without_ado && post.give_back(&keys, attempt::holder_start(owner)).await == Some(true) {
-            return Ok(Released::Claim);
-        }
         let released = post.release(script).await;
         reply::released(released.unwrap_or_else(|| Err(self.fleet.given_up()))?)
+    }
+
+    /// Gives back a lock if just this stands at its holder's key: all that is known of it, so nobody waits for it. False if that
+    /// is not so, or not known.
+    async fn give_back(&self, keys: &Arc<NameKeys>, text: String) -> Result<bool> {
+        let alone = self.post.as_ref().and_then(Post::alone);
+        if let Some(post) = self.post.as_ref().filter(|_| alone.is_none()) {
+            return Ok(post.give_back(keys, text).await == Some(true));
+        }
+        let mut script = SCRIPTS.give_back_one.prepare();
+        script.key(&keys.holder).arg(text);
+        let given: Answered<u8> = Box::pin(self.fleet.call(&keys.holder, Request::Script(&script))).await?;
+        drop(alone);
+        Ok(given.answer == 1)
     }
 
     /// Looks at a name; a second time if its token was not written down yet.

@@ -45,6 +45,8 @@ pub(crate) struct Inspected {
     pub(crate) holder_left: i64,
     /// Its token is known to the holder alone.
     pub(crate) unnoted: bool,
+    /// The counter says that there is more to the name, although its state may have ended since.
+    pub(crate) below: bool,
 }
 
 impl Bench {
@@ -151,7 +153,7 @@ impl Bench {
 }
 
 fn inspected(row: &Reply) -> Result<Inspected, String> {
-    let [counter, holder, state, holder_left, unnoted, wrong] = row.array() else {
+    let [counter, holder, state, holder_left, unnoted, below, wrong] = row.array() else {
         return Err(format!("a strange answer: {row:?}"));
     };
     let wrong = wrong.text();
@@ -164,6 +166,7 @@ fn inspected(row: &Reply) -> Result<Inspected, String> {
         state: state.int() == 1,
         holder_left: holder_left.int(),
         unnoted: unnoted.int() == 1,
+        below: below.int() == 1,
     })
 }
 

@@ -18,7 +18,8 @@ for i = 1, #KEYS, 6 do
   end
 
   local text = call('GET', holder)
-  local unnoted = text and string.match(text, '^leasehold/1 %x+ 1 0 ') and 1 or 0
+  local kind, word, tokens, noted = string.match(text or '', '^leasehold/1(.)(%S+) ?(%d*) ?(%d*)')
+  local unnoted = tokens == '1' and noted == '0' and 1 or 0
   local used, claims, waiters, alive = 0, 0, 0, 0
   local fields = call('HGETALL', state)
   local said = {}
@@ -28,7 +29,7 @@ for i = 1, #KEYS, 6 do
     if kind == 'C' then
       local claim = cmsgpack.unpack(value)
       used, claims = used + claim.weight, claims + 1
-      if claim.token == 0 then unnoted = 1 end
+      expect(claim.token > 0, 'a claim in the table without a token')
       expect(call('ZSCORE', ends, owner), 'a claim without an end')
     elseif kind == 'W' then
       waiters = waiters + 1
@@ -39,13 +40,27 @@ for i = 1, #KEYS, 6 do
       said[field] = value
     end
   end
+  local counter = call('GET', token)
+  local below = counter and tonumber(counter) < 0
+  if below then
+    counter = string.format('%.0f', counter + 9007199254740992)
+  elseif string.find(state, ':lock:', 1, true) then
+    expect(not stored or not counter, 'a counter above zero with a state')
+  end
+  if stored and said.holder == 'sole' then
+    used = used + 4294967295
+    expect(claims == 0, 'a sole claim and a table')
+    expect(not text or kind ~= ' ', 'the holder says that it is all')
+  end
   if stored then
+    expect(not text or (said.holder == 'sole') == (tokens ~= ''), 'the holder is ' .. (text or '') .. ', not ' .. said.holder)
     expect(tonumber(said.used) == used, 'used is ' .. said.used .. ', the claims weigh ' .. used)
     expect(call('ZCARD', ends) == claims, 'ends without claims')
-    expect(tonumber(said.waiting) == waiters and call('ZCARD', queue) == waiters and alive == waiters,
-      'waiting is ' .. said.waiting .. ', there are ' .. waiters .. ' and signs of life of ' .. alive)
+    local waiting = call('ZCARD', queue)
+    expect(waiting == waiters and alive == waiters,
+      waiting .. ' are waiting, there are ' .. waiters .. ' and signs of life of ' .. alive)
   end
-  answer[#answer + 1] = { call('GET', token) or '', text and 1 or 0, stored and 1 or 0, call('PTTL', holder), unnoted,
+  answer[#answer + 1] = { counter or '', text and 1 or 0, stored and 1 or 0, call('PTTL', holder), unnoted, below and 1 or 0,
     table.concat(wrong, '; ') }
 end
 return answer

@@ -63,6 +63,8 @@ struct Pair<'a> {
     crowded: BTreeSet<(usize, usize)>,
     /// Who has started the counter of what. Until then a client takes a lock by a script that does.
     counted: BTreeSet<(usize, usize)>,
+    /// The last token that each took without asking, if it has not asked since, and whether others had the name between its last two.
+    took: BTreeMap<(usize, usize), (u64, bool)>,
     /// Until when anything was ever to last.
     latest: u64,
 }
@@ -92,6 +94,7 @@ impl<'a> Pair<'a> {
             rounds: BTreeMap::new(),
             crowded: BTreeSet::new(),
             counted: BTreeSet::new(),
+            took: BTreeMap::new(),
             latest: 0,
         }
     }
@@ -333,16 +336,24 @@ impl<'a> Pair<'a> {
             && (ask.weight, ask.capacity, ask.tokens, ask.round) == (WHOLE, WHOLE, 1, 1)
             && ask.lock_delay.is_zero()
             && !self.crowded.contains(&(seat, name));
-        let free = without_ado && !book.found().holder && !book.found().state;
+        let counted = self.counted.contains(&(seat, name));
+        let found = book.found();
+        // Where a state has ended without a word the counter still says that there is one, and whoever counts asks.
+        let warned = counted && found.below;
+        let free = without_ado && !found.holder && !found.state && !warned;
         if free {
             self.forget_what_ended(name);
         }
         let counter = self.books[name].found().counter;
-        let counted = self.counted.contains(&(seat, name));
+        let place = (seat, name);
+        let took = self.took.get(&place).copied();
+        // Whoever has had the name twice in a row counts without a transaction, and has its number mended if others came between.
+        let mended = took.is_some_and(|(last, shared)| !shared && counter != Some(last));
         let seat_number = seat as Seat;
         let (rules, expected, known) = self.by_the_rules(name, |state, queue, world| {
             // It takes the next number even if that is behind the server's time, as it was when that number was now.
-            let then = counter.filter(|_| free && counted).map_or(now, |counter| now.min(counter + 1));
+            let then = counter.filter(|_| free && counted && !mended);
+            let then = then.map_or(now, |counter| now.min(counter + 1));
             if let Some(counter) = counter.filter(|_| without_ado && counted && !free) {
                 state.skip_tokens(counter + 1);
             }
@@ -356,7 +367,6 @@ impl<'a> Pair<'a> {
             step
         });
         let book = &self.books[name];
-        let place = (seat, name);
         let server = self.bench.call(self.bench.engine(seat).acquire(&book.name, &ask)).await?;
         self.same_answer(&server, &rules, &known)?;
         if let Answer::Granted(grant) = rules {
@@ -364,8 +374,14 @@ impl<'a> Pair<'a> {
                 self.count("taken without ado");
                 self.books[name].guessed.insert(grant.token);
                 self.counted.insert(place);
+                let between = took.is_some_and(|(last, _)| grant.token != last + 1);
+                self.took.insert(place, (grant.token, between));
+                self.count(if mended { "mended" } else { "next in the count" });
             }
             self.books[name].people[number].grant = grant;
+        }
+        if !free {
+            self.took.remove(&place);
         }
         if let Answer::Queued(_) = rules {
             self.rounds.insert(ask.owner, ask.round);

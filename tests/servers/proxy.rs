@@ -55,6 +55,8 @@ enum Fault {
     },
     /// Of the connections that were made before.
     StallOpen(Instant),
+    /// From the first of these bytes on.
+    StallFrom(&'static str),
     Delay(Duration),
 }
 
@@ -108,6 +110,11 @@ impl Proxy {
     /// what is said on the new ones, as when a network has lost packets and their sender takes its time to repeat them.
     pub(crate) fn stall_open(&self) {
         self.order(Order::StallOpen);
+    }
+
+    /// Holds back what clients say from the first such bytes on, in the middle of a request if they are there.
+    pub(crate) fn stall_requests_from(&self, bytes: &'static str) {
+        self.order(Order::Set(Fault::StallFrom(bytes)));
     }
 
     /// Delivers everything later, each way: a client waits twice as long for each answer, and loses no throughput.
@@ -286,6 +293,8 @@ type Passes = fn(Fault, Instant, Instant) -> Option<Instant>;
 fn requests_pass(fault: Fault, made: Instant, came: Instant) -> Option<Instant> {
     match fault {
         Fault::Stall { requests: true, .. } => None,
+        // What may pass is split off first.
+        Fault::StallFrom(_) => None,
         fault => passes(fault, made, came),
     }
 }
@@ -302,7 +311,7 @@ fn passes(fault: Fault, made: Instant, came: Instant) -> Option<Instant> {
         Fault::Cut => None,
         Fault::StallOpen(since) if made <= since => None,
         Fault::Delay(delay) => Some(came + delay),
-        Fault::None | Fault::Stall { .. } | Fault::StallOpen(_) => Some(came),
+        Fault::None | Fault::Stall { .. } | Fault::StallOpen(_) | Fault::StallFrom(_) => Some(came),
     }
 }
 
@@ -314,9 +323,19 @@ async fn deliver(
     mut state: watch::Receiver<State>,
     (passes, made): (Passes, Instant),
 ) -> io::Result<()> {
-    while let Some((came, parcel)) = queue.recv().await {
+    while let Some((came, mut parcel)) = queue.recv().await {
         loop {
-            let at = passes(state.borrow_and_update().fault, made, came);
+            let fault = state.borrow_and_update().fault;
+            if let (Fault::StallFrom(word), Parcel::Bytes(bytes)) = (fault, &mut parcel) {
+                let found = bytes.windows(word.len()).position(|window| window == word.as_bytes());
+                let rest = bytes.split_off(found.unwrap_or(bytes.len()));
+                to.write_all(bytes).await?;
+                *bytes = rest;
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+            let at = passes(fault, made, came);
             if at.is_some_and(|at| at <= Instant::now()) {
                 break;
             }

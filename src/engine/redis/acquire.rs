@@ -1,24 +1,21 @@
 //! Taking a claim: without ado if nobody else wants the name, by the rules otherwise.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Pipeline, Value};
 
-use super::attempt::{self, Attempt, HolderText};
-use super::fleet::{Answered, Request};
+use super::attempt::{self, Attempt, Counted, HolderText, Step};
+use super::fleet::{Answered, Fleet, Request};
 use super::keys::NameKeys;
 use super::place::Copies;
 use super::post::{Alone, Post};
 use super::scripts::{Invocation, SCRIPTS};
 use super::{Redis, micros, reply};
-use crate::claim::{Answer, Ask, Grant, OwnerId, WHOLE};
+use crate::claim::{Answer, Ask, Grant, Holder, OwnerId, WHOLE};
 use crate::error::Result;
 use crate::name::{Family, Name};
-
-/// Counters below this have not been started at the server's time.
-const STARTED: u64 = 1 << 40;
 
 /// How long a counter is kept. The scripts say the same.
 const COUNTER_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -39,33 +36,45 @@ impl Redis {
         if !keys.has_counter() {
             return Box::pin(self.take_first(keys, ask)).await;
         }
-        let Some(Attempt { set, counter, fresh, others }) = self.attempt(keys, ask).await? else {
-            return Ok(Taken::No);
+        let now = self.fleet.server_now(&keys.holder).await?;
+        let text = attempt::holder_text(ask, &self.who(&ask.holder), now);
+        let step = match self.fleet {
+            Fleet::One(_) => keys.step(),
+            // A slot may be on its way: then it is all or nothing.
+            Fleet::Cluster(_) => Step::Whole,
         };
-        if !set || others {
-            if counter < STARTED {
+        let (attempt, text) = self.attempt(keys, text, step).await?;
+        let token = match attempt {
+            Some(Attempt { set: true, counted: Counted::Token(token) }) => token,
+            Some(Attempt { set: true, counted: Counted::First | Counted::Doubtful }) => {
+                match Box::pin(self.mend(name, keys, ask.owner)).await? {
+                    0 => return Ok(Taken::No),
+                    token @ 1.. => token.unsigned_abs(),
+                    _ => return Ok(Taken::BeforeOthers),
+                }
+            }
+            Some(Attempt { set: true, counted: Counted::Others }) => return Ok(Taken::BeforeOthers),
+            Some(Attempt { set: false, counted: Counted::First }) => {
                 // It ended while the lock was held, and was made anew just now. Whoever gets the lock starts it.
                 let mut expire = redis::cmd("EXPIRE");
                 expire.arg(&keys.token).arg(COUNTER_KEPT.as_secs());
                 Box::pin(self.fleet.tell(&keys.holder, &expire)).await?;
+                return Ok(Taken::No);
             }
-            return Ok(if set { Taken::BeforeOthers } else { Taken::No });
-        }
-        let token = if fresh { counter } else { Box::pin(self.mend(name, keys, ask.owner)).await? };
-        if token == 0 {
-            return Ok(Taken::No);
-        }
-        if !fresh {
+            Some(Attempt { set: false, .. }) | None => return Ok(Taken::No),
+        };
+        if !matches!(attempt, Some(Attempt { counted: Counted::Token(_), .. })) {
             keys.counted();
         }
-        self.notes.add(self.fleet.writer(&keys.holder).await, keys, ask.owner, token);
+        keys.took(token);
+        self.notes.add(self.fleet.writer(&keys.holder).await, keys, ask.owner, token, text);
         Ok(Taken::Yes(Grant { token, tokens: 1 }))
     }
 
     /// Takes a lock that nobody else wants, whose counter may have to be started.
     async fn take_first(&self, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Taken> {
         let now = self.fleet.server_now(&keys.holder).await?;
-        let script = attempt::holder_text(ask, self.seat, now).script(keys);
+        let script = attempt::holder_text(ask, &self.who(&ask.holder), now).script(keys);
         let mut answered: Answered<u64> = self.fleet.call(&keys.holder, Request::Script(&script)).await?;
         let token = answered.answer;
         if token == 0 {
@@ -73,19 +82,24 @@ impl Redis {
         }
         self.confirm(&mut answered).await?;
         keys.counted();
+        keys.took(token);
         self.notes.written(ask.owner, token);
         Ok(Taken::Yes(Grant { token, tokens: 1 }))
     }
 
-    /// Tries to take a lock, together with others if there are any under way. `None` if it is not known what came of it.
-    async fn attempt(&self, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Option<Attempt>> {
-        let now = self.fleet.server_now(&keys.holder).await?;
-        let text = attempt::holder_text(ask, self.seat, now);
+    /// Tries to take a lock, together with others if there are any under way. `None` if it is not known what came of it. Gives
+    /// back what stands at the holder's key if it was taken.
+    async fn attempt(
+        &self,
+        keys: &Arc<NameKeys>,
+        text: HolderText,
+        step: Step,
+    ) -> Result<(Option<Attempt>, String)> {
         let alone = self.post.as_ref().and_then(Post::alone);
         match &self.post {
-            Some(post) if alone.is_none() => Ok(post.take(keys, text).await),
+            Some(post) if alone.is_none() => Ok(post.take(keys, text, step).await),
             // In a box of its own: what goes by post need not carry it around.
-            _ => Box::pin(self.attempt_alone(keys, text, alone)).await,
+            _ => Box::pin(self.attempt_alone(keys, text, step, alone)).await,
         }
     }
 
@@ -93,21 +107,26 @@ impl Redis {
         &self,
         keys: &Arc<NameKeys>,
         text: HolderText,
+        step: Step,
         alone: Option<Alone<'_>>,
-    ) -> Result<Option<Attempt>> {
-        let transaction = attempt::transaction([(&**keys, &text)].into_iter());
+    ) -> Result<(Option<Attempt>, String)> {
+        let mut commands = Pipeline::with_capacity(step.answers());
+        step.add(&mut commands, keys, &text);
         let mut answered: Answered<Value> =
-            self.fleet.call(&keys.holder, Request::Transaction(&transaction)).await?;
+            self.fleet.call(&keys.holder, Request::Commands(&commands, step)).await?;
         drop(alone);
-        let found = attempt::answers(&answered.answer, answered.since).pop().flatten();
-        if found.is_some_and(|found| found.set && !found.others) {
+        let attempt = match &answered.answer {
+            Value::Array(answers) => step.read(&mut answers.as_slice(), answered.since),
+            _ => None,
+        };
+        if attempt.is_some_and(|attempt| attempt.set && attempt.counted != Counted::Others) {
             self.confirm(&mut answered).await?;
         }
-        Ok(found)
+        Ok((attempt, text.text))
     }
 
-    /// Starts the counter of a name at the server's time.
-    async fn mend(&self, name: &Name, keys: &NameKeys, owner: OwnerId) -> Result<u64> {
+    /// Whether a lock is still the owner's, and under which token: see the script.
+    async fn mend(&self, name: &Name, keys: &NameKeys, owner: OwnerId) -> Result<i64> {
         let mut mend = SCRIPTS.mend.prepare();
         keys.all().iter().for_each(|key| {
             mend.key(*key);
@@ -131,6 +150,7 @@ impl Redis {
                 self.fleet.call(&keys.holder, Request::Script(&invocation)).await?;
             match reply::answer(&answered.answer)? {
                 Some(answer) => {
+                    keys.took(0);
                     keys.crowded.store(matches!(answer, Answer::Queued(_)), Ordering::Relaxed);
                     if matches!(answer, Answer::Granted(_)) {
                         self.confirm(&mut answered).await?;
@@ -157,28 +177,50 @@ impl Redis {
         for key in keys.all() {
             script.key(key);
         }
+        let letters = [
+            ("w", ask.wait),
+            ("l", ask.logged),
+            ("b", matches!(taken, Taken::BeforeOthers)),
+            ("s", self.strangers),
+        ];
+        let how: String = letters.iter().filter(|(_, so)| *so).map(|(letter, _)| *letter).collect();
         script
             .arg(name.family().word())
             .arg(reply::owner_text(ask.owner))
-            .arg(ask.weight)
+            .arg(self.waiter(ask))
             .arg(ask.capacity)
-            .arg(micros(ask.lease))
-            .arg(micros(ask.lock_delay))
-            .arg(ask.tokens.max(1))
-            .arg(u8::from(ask.wait))
-            .arg(ask.round)
-            .arg(self.seat)
-            .arg(ask.holder.pid)
-            .arg(reply::host_text(&ask.holder.host))
-            .arg(&ask.holder.label)
-            .arg(&*ask.value)
-            .arg(u8::from(ask.logged))
             .arg(not_after)
-            .arg(u8::from(matches!(taken, Taken::BeforeOthers)))
-            .arg(u8::from(self.strangers))
-            .arg(if listens { "s" } else { "-" })
+            .arg(how)
+            .arg(format!("{} {}", ask.round, if listens { "s" } else { "-" }))
             .arg(self.notes.token(ask.owner).unwrap_or(0));
         script
+    }
+
+    /// What a waiter is written down as, but for the time.
+    fn waiter(&self, ask: &Ask) -> Vec<u8> {
+        let terms = format!(
+            "{} {} {} {} {} ",
+            ask.weight,
+            ask.tokens.max(1),
+            micros(ask.lease),
+            micros(ask.lock_delay),
+            ask.value.len()
+        );
+        [terms.as_bytes(), &ask.value, self.who(&ask.holder).as_bytes()].concat()
+    }
+
+    /// How a holder is written down: seat, process, host and label.
+    fn who(&self, holder: &Arc<Holder>) -> Arc<str> {
+        let mut last = self.who.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((known, text)) if Arc::ptr_eq(known, holder) => Arc::clone(text),
+            _ => {
+                let Holder { host, pid, label } = &**holder;
+                let text: Arc<str> = format!("{} {pid} {} {label}", self.seat, reply::host_text(host)).into();
+                *last = Some((Arc::clone(holder), Arc::clone(&text)));
+                text
+            }
+        }
     }
 
     /// Asks, and asks again if the connection broke on the way: asking twice is harmless.

@@ -1,22 +1,20 @@
 -- Asks for a claim, or asks again.
--- ARGV: family, owner, weight, capacity, lease, delay, tokens, wait, round, seat, pid, host, label, value, logged,
--- not after, taken before others (0 or 1), strangers are expected (0 or 1), how the asker listens (`s` where the name is, `-` everywhere), the asker's
--- token if it knows one.
-local owner, round = ARGV[2], ARGV[9]
-local weight, capacity, lease = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local wait, logged = ARGV[8] == '1', ARGV[15] == '1'
-local waiter = {
-  weight = weight, tokens = tonumber(ARGV[7]), lease = lease, delay = tonumber(ARGV[6]), since = now, seat = ARGV[10],
-  pid = ARGV[11], host = ARGV[12], label = ARGV[13], value = ARGV[14],
-}
+-- ARGV: family, owner, what it would be written down as while it waits (see `read_waiter`), capacity, not after, how it asks (letters: `w`
+-- it waits, `l` changes are logged, `b` it has taken the lock before others, `s` strangers are expected), which asking it is and how the
+-- asker listens (`s` where the name is, `-` everywhere), the asker's token if it knows one.
+local owner, written, alive = ARGV[2], text(now) .. ' ' .. ARGV[3], text(now + PATIENCE) .. ' ' .. ARGV[7]
+local waiter, capacity = read_waiter(written), tonumber(ARGV[4])
+local weight, lease = waiter.weight, waiter.lease
+local function asks(how) return string.find(ARGV[6], how, 1, true) end
+local wait, logged = asks('w'), asks('l')
 
 local function ask()
   -- Taken over the heads of those who wait: given back, to ask like everybody else. A claim that has got a token since is
   -- one that the asker may know of, if it has asked again in the meantime.
-  local own = ARGV[17] == '1' and claim_of(owner)
+  local own = asks('b') and claim_of(owner)
   if own and own.token == 0 then remove_claim(owner) end
 
-  if shown and ARGV[18] == '1' then expect_strangers() end
+  if shown and asks('s') then expect_strangers() end
   local expired = expire()
 
   -- Asked before and granted: the same grant, counted from now.
@@ -67,7 +65,6 @@ local function ask()
   end
 
   local queued = state.waiting > 0 and call('HEXISTS', STATE, 'W' .. owner) == 1
-  local alive = text(now + PATIENCE) .. ' ' .. round .. ' ' .. ARGV[19]
   if queued then call('HSET', STATE, 'A' .. owner, alive) end
   advance()
   local answer
@@ -81,7 +78,7 @@ local function ask()
     if wait and not queued then
       state.arrivals = state.arrivals + 1
       call('ZADD', QUEUE, text(state.arrivals), owner)
-      call('HSET', STATE, 'W' .. owner, cmsgpack.pack(waiter), 'A' .. owner, alive)
+      call('HSET', STATE, 'W' .. owner, written, 'A' .. owner, alive)
       if state.waiting == 0 and state.kept_until > now then
         call('PEXPIRE', QUEUE, text((state.kept_until - now) / 1000))
       end

@@ -1,13 +1,11 @@
 -- Takes a name away from all who hold it, and says who they were. ARGV: family.
 expire()
 local broken = {}
-for _, owner in ipairs(call('ZRANGE', ENDS, 0, -1)) do
-  local expires = call('ZSCORE', ENDS, owner)
-  local claim = remove_claim(owner)
-  broken[#broken + 1] = { owner, claim.seat, text(claim.weight), text(claim.token), text(claim.tokens), text(claim.lease),
-    expires, text(claim.delay), text(claim.since), claim.confirmed and '1' or '0', claim.pid, claim.host, claim.label,
-    claim.value }
-  tell(claim.seat, '', 'b ' .. owner)
+local all = holders()
+for i = 1, #all, 2 do
+  local claim = remove_claim(all[i])
+  broken[#broken + 1] = row_of(all[i], claim, all[i + 1])
+  tell(claim.seat, '', 'b ' .. all[i])
 end
 state.closed, state.upgrader = 0, nil
 if stranger then

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value, from_redis_value};
 
+use super::attempt::Step;
 use super::cluster::Cluster;
 use super::failure::{ENGINE, failed};
 use super::link::{Connected, Link, Writer};
@@ -27,7 +28,8 @@ pub(super) enum Request<'a> {
     Script(&'a Invocation),
     /// A script that is likely to tell another client something.
     Waking(&'a Invocation),
-    Transaction(&'a Pipeline),
+    /// Commands that take a lock.
+    Commands(&'a Pipeline, Step),
 }
 
 impl Request<'_> {
@@ -35,10 +37,14 @@ impl Request<'_> {
         match self {
             Request::Script(script) => script.call(connection).await,
             Request::Waking(script) => script.call_after_others(connection).await,
-            // The answer is that of the last command, unless one before it failed.
-            Request::Transaction(transaction) => {
-                let answers = connection.send_packed_commands(transaction, 0, transaction.len()).await?;
-                answers.into_iter().try_fold(Value::Nil, |_, answer| answer.extract_error())
+            Request::Commands(commands, step) => {
+                let answers = connection.send_packed_commands(commands, 0, commands.len()).await?;
+                // In a transaction an error is that of all.
+                let failed = answers.iter().find(|answer| matches!(answer, Value::ServerError(_)));
+                match failed {
+                    Some(error) if step == Step::Whole => error.clone().extract_error(),
+                    _ => Ok(Value::Array(answers)),
+                }
             }
         }
     }

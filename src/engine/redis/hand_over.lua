@@ -1,38 +1,38 @@
 -- Where many want the same lock, one release after the other gives it to the next in the queue. This does what the rules would
 -- do with a fraction of the work, or nothing: whatever is not as simple as that is left to them. What is `simple`, `settle`
 -- says.
-local function hand_over(owner, last)
-  local found = call('HMGET', STATE, 'simple', 'holder', 'waiting', 'kept_until')
-  if found[1] ~= '1' or found[2] ~= owner or found[3] == '0' then return false end
-  if tonumber(call('ZSCORE', ENDS, owner) or 0) <= now then return false end
-  local next = call('ZRANGE', QUEUE, 0, 0)[1]
-  local waits = next and call('HMGET', STATE, 'W' .. next, 'A' .. next)
-  if not waits or not waits[1] then return false end
-  local waiter = cmsgpack.unpack(waits[1])
-  local alive_until, round, listens = string.match(waits[2] or '0 0', '^(%d+) (%d+) ?(%S?)')
-  if tonumber(alive_until) <= now or waiter.weight ~= WHOLE or waiter.delay > 0 then return false end
-  local ends = now + math.min(waiter.lease, CONFIRM)
-  if math.max(ends, now + PATIENCE) + HOUR > tonumber(found[4]) then return false end
+local function hand_over()
+  local shown = call('MGET', HOLDER, TOKEN)
+  -- With one token: what is left of several is free again.
+  local owner, last = string.match(shown[1] or '', '^leasehold/1[+?](%x+) 1 '), tonumber(shown[2] or 0)
+  if owner ~= ARGV[2] or last >= 0 then return false end
+  local found = call('HMGET', STATE, 'simple', 'ends', 'kept_until')
+  if found[1] ~= '1' or tonumber(found[2]) <= now or now + PATIENCE + HOUR > tonumber(found[3]) then return false end
 
-  local claim = claim_for(waiter, math.max(tonumber(last or 0) + 1, now), false)
-  local highest = text(claim.token + claim.tokens - 1)
-  -- First what takes no memory: see full_memory.lua.
-  call('HDEL', STATE, 'C' .. owner, 'W' .. next, 'A' .. next)
-  call('HSET', STATE, 'C' .. next, cmsgpack.pack(claim), 'holder', next, 'waiting', found[3] - 1)
-  -- Never empty in between: an empty set is gone, and its expiry with it.
-  call('ZADD', ENDS, text(ends), next)
-  call('ZREM', ENDS, owner)
-  call('ZREM', QUEUE, next)
+  -- It takes no memory, and what follows may therefore take some: see full_memory.lua.
+  local popped = call('ZPOPMIN', QUEUE)
+  local next = popped[1]
+  if not next then return false end
+  local waits = call('HMGET', STATE, 'W' .. next, 'A' .. next)
+  local tokens, lease, at, seat = string.match(waits[1] or '', '^%d+ 4294967295 (%d+) (%d+) 0 0 ()(%d+) ')
+  local alive_until, round, listens = string.match(waits[2] or '', '^(%d+) (%d+) ?(%S?)')
+  if not tokens or not round or tonumber(alive_until) <= now then
+    call('ZADD', QUEUE, popped[2], next)
+    call('PEXPIRE', QUEUE, text((found[3] - now) / 1000))
+    return false
+  end
+
+  local token = math.max(last + BELOW + 1, now)
+  local ends = now + math.min(tonumber(lease), CONFIRM)
+  call('HDEL', STATE, 'W' .. next, 'A' .. next)
+  call('HSET', STATE, 'ends', text(ends))
   -- Its day begins again when `kept_until` leads to the rules.
-  call('SET', TOKEN, highest, 'KEEPTTL')
-  call('SET', HOLDER, holder_text(next, claim), 'PX', math.ceil((ends - now) / 1000) + GRACE / 1000)
-  tell_of_grant(next, waiter.seat, listens, claim, round)
+  call('SET', TOKEN, text(token + tokens - 1 - BELOW), 'KEEPTTL')
+  token = text(token)
+  call('SET', HOLDER, 'leasehold/1?' .. next .. ' ' .. tokens .. ' ' .. token .. ' ' .. lease .. ' 0 ' .. text(now) .. ' ' ..
+    string.sub(waits[1], at), 'PX', math.ceil((ends - now + GRACE) / 1000))
+  tell_of_grant(next, seat, listens, token, tokens, round)
   return true
 end
 
-if ARGV[1] == 'lock' then
-  local found = call('MGET', HOLDER, TOKEN)
-  local held = found[1]
-  -- With one token: what is left of several is free again.
-  if held and string.sub(held, 1, 47) == MARK .. ARGV[2] .. ' 1 ' and hand_over(ARGV[2], found[2]) then return 1 end
-end
+if ARGV[1] == 'lock' and hand_over() then return 1 end

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::attempt::Step;
 use crate::client::clock::{Clock as _, Moment, SystemClock};
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
@@ -27,6 +28,10 @@ pub(super) struct NameKeys {
     pub(super) crowded: AtomicBool,
     /// When we last gave the counter of tokens a day to live, in microseconds on our clock; 0 is never.
     counted_at: AtomicU64,
+    /// The last token that we took without asking, unless others may have had the name since; 0 is none.
+    last: AtomicU64,
+    /// Others had the name between the last two times that we did.
+    shared: AtomicBool,
     pub(super) holder: String,
     pub(super) token: String,
     pub(super) state: String,
@@ -47,6 +52,21 @@ impl NameKeys {
         const SURE: Duration = Duration::from_secs(23 * 60 * 60);
         let counted_at = Moment::from_micros(self.counted_at.load(Ordering::Relaxed));
         counted_at.as_micros() > 0 && SystemClock.now().since(counted_at) < SURE
+    }
+
+    /// Notes the token of a lock that was taken without asking; 0 if it was not.
+    pub(super) fn took(&self, token: u64) {
+        let before = self.last.swap(token, Ordering::Relaxed);
+        self.shared.store(before + 1 != token && before != 0 || token == 0, Ordering::Relaxed);
+    }
+
+    /// How to take the lock next.
+    pub(super) fn step(&self) -> Step {
+        match self.last.load(Ordering::Relaxed) {
+            0 => Step::Whole,
+            _ if self.shared.load(Ordering::Relaxed) => Step::Whole,
+            last => Step::AfterOurs(last),
+        }
     }
 
     pub(super) fn all(&self) -> [&str; 6] {
@@ -114,6 +134,8 @@ impl Keys {
             holder: if name.family() == Family::Lock { holder } else { side("holder") },
             crowded: AtomicBool::new(false),
             counted_at: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            shared: AtomicBool::new(false),
         })
     }
 

@@ -14,24 +14,16 @@ if state.changes and state.changes > seen then
     end
   end
 end
+local claims = {}
+local all = holders()
+for i = 1, #all, 2 do
+  local claim = claim_of(all[i])
+  if claim then claims[#claims + 1] = row_of(all[i], claim, all[i + 1]) end
+end
 settle()
 
 local held, left = '', 0
 if stranger then
-  held, left = call('GET', HOLDER) or '', call('PTTL', HOLDER)
-end
-local claims = {}
-local ends = call('ZRANGE', ENDS, 0, -1, 'WITHSCORES')
-for i = 1, #ends, 2 do
-  local claim = claim_of(ends[i])
-  if claim then
-    claims[#claims + 1] = { ends[i], claim.seat, text(claim.weight), text(claim.token), text(claim.tokens),
-      text(claim.lease), ends[i + 1], text(claim.delay), text(claim.since), claim.confirmed and '1' or '0', claim.pid,
-      claim.host, claim.label, claim.value }
-  end
-end
-if shown and not state.holder then
-  -- It was made simple just now: all that is known stands at the holder's key again.
   held, left = call('GET', HOLDER) or '', call('PTTL', HOLDER)
 end
 local waiters = {}
@@ -39,7 +31,7 @@ if ARGV[3] == '1' then
   for _, owner in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
     local waiting = call('HMGET', STATE, 'W' .. owner, 'A' .. owner)
     if waiting[1] then
-      local waiter = cmsgpack.unpack(waiting[1])
+      local waiter = read_waiter(waiting[1])
       waiters[#waiters + 1] = { owner, waiter.seat, text(waiter.weight), text(waiter.tokens), text(waiter.lease),
         text(waiter.delay), text(waiter.since), string.match(waiting[2] or '0', '^%d+'), waiter.pid, waiter.host,
         waiter.label, waiter.value }

@@ -37,8 +37,24 @@ struct State {
 
 struct Note {
     token: u64,
-    /// Where to write it; gone once written down.
-    place: Option<(Writer, Arc<NameKeys>)>,
+    /// Where to write it, and what stands there; gone once written down.
+    place: Option<Place>,
+}
+
+struct Place {
+    writer: Writer,
+    keys: Arc<NameKeys>,
+    text: String,
+}
+
+/// What is known of an owner's claim.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// The lock was taken without ado, and just this stands at the holder's key unless somebody else changed it.
+    Text(String),
+    /// It was taken without ado.
+    Taken,
+    Nothing,
 }
 
 impl fmt::Debug for Note {
@@ -60,9 +76,13 @@ impl Notes {
         self.lock().tokens.get(&owner).map(|note| note.token)
     }
 
-    /// True if the owner's lock was taken without ado.
-    pub(super) fn forget(&self, owner: OwnerId) -> bool {
-        self.lock().tokens.remove(&owner).is_some()
+    /// Forgets an owner, and says what was known of it.
+    pub(super) fn forget(&self, owner: OwnerId) -> Known {
+        match self.lock().tokens.remove(&owner) {
+            Some(Note { place: Some(Place { text, .. }), .. }) => Known::Text(text),
+            Some(_) => Known::Taken,
+            None => Known::Nothing,
+        }
     }
 
     /// A token that stands at the holder's key already.
@@ -76,10 +96,12 @@ impl Notes {
         keys: &Arc<NameKeys>,
         owner: OwnerId,
         token: u64,
+        text: String,
     ) {
         let Some(writer) = writer else { return };
+        let place = Place { writer, keys: Arc::clone(keys), text };
         let mut state = self.lock();
-        state.tokens.insert(owner, Note { token, place: Some((writer, Arc::clone(keys))) });
+        state.tokens.insert(owner, Note { token, place: Some(place) });
         if state.under_way {
             return;
         }
@@ -101,9 +123,9 @@ impl Notes {
         let mut state = self.lock();
         state.under_way = false;
         let script = |(owner, note): (&OwnerId, &mut Note)| {
-            let (writer, keys) = note.place.take()?;
+            let Place { writer, keys, .. } = note.place.take()?;
             let mut script = SCRIPTS.note.prepare();
-            script.key(&keys.holder).key(&keys.state).arg(owner_text(*owner)).arg(note.token);
+            script.key(&keys.holder).arg(owner_text(*owner)).arg(note.token);
             Some((writer, script))
         };
         state.tokens.iter_mut().filter_map(script).collect()

@@ -1,7 +1,7 @@
 //! Requests that wait together, sent as one.
 //!
 //! Most calls take a free lock or give one back. The first of them goes out at once, alone. Those that come while it is under
-//! way are gathered, and go as one transaction for all that are to be taken and one script for all that are given back:
+//! way are gathered, and go as one request for all that are to be taken and one script for all that are given back:
 //! the server does more of them in the same time, and so do we.
 //!
 //! What is taken and given up on must not be sent after the release that undoes it. So one task sends all that was
@@ -16,13 +16,13 @@ use std::task::Poll;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use redis::{Pipeline, Value};
+use redis::Pipeline;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use super::attempt::{self, Attempt, HolderText};
+use super::attempt::{Attempt, HolderText, Step};
 use super::keys::NameKeys;
-use super::link::{Connected, Link};
+use super::link::Link;
 use super::scripts::{Invocation, SCRIPTS};
 use crate::error::Result;
 
@@ -62,13 +62,15 @@ struct Batch {
 struct Take {
     keys: Arc<NameKeys>,
     text: HolderText,
-    answer: oneshot::Sender<Attempt>,
+    step: Step,
+    /// Gets the text back.
+    answer: oneshot::Sender<(Option<Attempt>, String)>,
 }
 
-/// A lock to be given back if nobody waits for it. The answer is whether that was done.
+/// A lock to be given back if this stands at its holder's key. The answer is whether that was done.
 struct GiveBack {
     keys: Arc<NameKeys>,
-    start: String,
+    text: String,
     answer: oneshot::Sender<bool>,
 }
 
@@ -105,16 +107,21 @@ impl Post {
     }
 
     /// Takes a lock that nobody else wants. `None` if it is not known what came of it.
-    pub(super) async fn take(&self, keys: &Arc<NameKeys>, text: HolderText) -> Option<Attempt> {
+    pub(super) async fn take(
+        &self,
+        keys: &Arc<NameKeys>,
+        text: HolderText,
+        step: Step,
+    ) -> (Option<Attempt>, String) {
         let (answer, answered) = oneshot::channel();
-        self.tray.put(|batch| batch.takes.push(Take { keys: Arc::clone(keys), text, answer }));
-        answered.await.ok()
+        self.tray.put(|batch| batch.takes.push(Take { keys: Arc::clone(keys), text, step, answer }));
+        answered.await.unwrap_or_default()
     }
 
-    /// Gives back a lock whose holder's key starts like this, if nobody waits. `None` if it is not known what came of it.
-    pub(super) async fn give_back(&self, keys: &Arc<NameKeys>, start: String) -> Option<bool> {
+    /// Gives back a lock if this stands at its holder's key. `None` if it is not known what came of it.
+    pub(super) async fn give_back(&self, keys: &Arc<NameKeys>, text: String) -> Option<bool> {
         let (answer, answered) = oneshot::channel();
-        self.tray.put(|batch| batch.gifts.push(GiveBack { keys: Arc::clone(keys), start, answer }));
+        self.tray.put(|batch| batch.gifts.push(GiveBack { keys: Arc::clone(keys), text, answer }));
         answered.await.ok()
     }
 
@@ -224,20 +231,23 @@ async fn send(link: Arc<Link>, mut batch: Batch) {
     // No waiting between this and the moment at which the driver has the commands: whoever goes now sends a release after it.
     batch.takes.retain(|take| !take.answer.is_closed());
     let Batch { takes, gifts, releases } = batch;
-    let transaction = attempt::transaction(takes.iter().map(|take| (&*take.keys, &take.text)));
+    let answers = takes.iter().map(|take| take.step.answers()).sum();
+    let mut commands = Pipeline::with_capacity(answers);
+    takes.iter().for_each(|take| take.step.add(&mut commands, &take.keys, &take.text));
     let mut give_back = SCRIPTS.give_back.prepare();
-    for GiveBack { keys, start, .. } in &gifts {
-        give_back.key(&keys.holder).arg(start);
-    }
-    for GiveBack { keys, .. } in &gifts {
-        give_back.key(&keys.state);
+    for GiveBack { keys, text, .. } in &gifts {
+        give_back.key(&keys.holder).arg(text);
     }
     let (link, connected) = (&*link, &connected);
     let taking = async move {
         if !takes.is_empty() {
-            let attempts = taken(link, connected, &transaction, &takes).await.unwrap_or_default();
-            for (take, attempt) in takes.into_iter().zip(attempts) {
-                attempt.map(|attempt| take.answer.send(attempt).ok());
+            let mut connection = connected.connection.clone();
+            let answers = connection.send_packed_commands(&commands, 0, answers);
+            let answers = link.call(connected, pin!(answers)).await.unwrap_or_default();
+            let mut answers = answers.as_slice();
+            for take in takes {
+                let attempt = take.step.read(&mut answers, connected.since);
+                take.answer.send((attempt, take.text.text)).ok();
             }
         }
     };
@@ -256,27 +266,4 @@ async fn send(link: Arc<Link>, mut batch: Batch) {
         release.answer.send(released).ok();
     }));
     tokio::join!(taking, giving, released);
-}
-
-/// What a transaction came to.
-async fn taken(
-    link: &Link,
-    connected: &Connected,
-    transaction: &Pipeline,
-    takes: &[Take],
-) -> Result<Vec<Option<Attempt>>> {
-    let mut connection = connected.connection.clone();
-    let last = connection.send_packed_commands(transaction, transaction.len() - 1, 1);
-    let executed = link.call(connected, pin!(last)).await?;
-    let mut attempts = attempt::answers(executed.first().unwrap_or(&Value::Nil), connected.since);
-    if attempts.len() > 1 && attempts.iter().flatten().any(|attempt| attempt.set && attempt.others) {
-        // One of them, but which? Whoever has come to wait for one of the others since is taken for one who came before: that costs
-        // no more than the place.
-        let each = attempt::each_state(takes.iter().map(|take| &*take.keys));
-        let each: Vec<bool> = link.call(connected, pin!(each.query_async(&mut connection))).await?;
-        for (attempt, others) in attempts.iter_mut().zip(each) {
-            attempt.iter_mut().for_each(|attempt| attempt.others = others);
-        }
-    }
-    Ok(attempts)
 }

@@ -8,8 +8,8 @@ use crate::claim::{Answer, Change, Claim, Grant, Holder, OwnerId, Pause, Refused
 use crate::engine::{Cell, HeldClaim, Hint, Swapped, View, Waiting};
 use crate::error::{Error, Result};
 
-/// What the holder's key starts with, if the holder is one of ours.
-const MARK: &str = "leasehold/1 ";
+/// What the holder's key starts with, if the holder is one of ours; then a letter that says where the rest is.
+const MARK: &str = "leasehold/1";
 
 /// Something that a script of ours does not say.
 pub(super) fn strange(what: &str) -> Error {
@@ -17,7 +17,18 @@ pub(super) fn strange(what: &str) -> Error {
 }
 
 pub(super) fn owner_text(owner: OwnerId) -> String {
-    format!("{:032x}", owner.0)
+    let mut text = String::with_capacity(32);
+    push_owner(&mut text, owner);
+    text
+}
+
+/// Every request has an owner in it; this takes a tenth of the time of a format.
+pub(super) fn push_owner(text: &mut String, owner: OwnerId) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in owner.0.to_be_bytes() {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
 }
 
 pub(super) fn owner(text: &[u8]) -> Option<OwnerId> {
@@ -158,7 +169,7 @@ pub(super) fn claim_at_holder(mark: &str, text: &[u8], expires: u64, now: u64) -
         value: Arc::default(),
     };
     let ours = || -> Option<Claim> {
-        let mut words = text.strip_prefix(mark)?.splitn(9, ' ');
+        let mut words = text.strip_prefix(mark)?.get(1..)?.splitn(9, ' ');
         let owner = owner(words.next()?.as_bytes())?;
         let mut number = || words.next()?.parse::<u64>().ok();
         let (tokens, token, lease, lock_delay, since) =
@@ -269,6 +280,14 @@ pub(super) fn swapped(swap: Swap) -> Result<Swapped> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owners_are_written_with_all_their_digits() {
+        for number in [0, 1, 0xab, u128::MAX, 0x0123_4567_89ab_cdef_fedc_ba98_7654_3210] {
+            assert_eq!(owner_text(OwnerId(number)), format!("{number:032x}"));
+            assert_eq!(owner(owner_text(OwnerId(number)).as_bytes()), Some(OwnerId(number)));
+        }
+    }
 
     #[test]
     fn messages_are_understood() {

@@ -23,7 +23,7 @@ local STARTED = 1099511627776
 local state = {}
 do
   local found = call('HMGET', STATE, 'format', 'declared', 'capacity', 'used', 'closed', 'upgrader',
-    'upgrade_until', 'waiting', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder', 'delay', 'strangers')
+    'upgrade_until', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder', 'ends', 'delay', 'strangers')
   if found[1] and found[1] ~= '1' then
     return redis.error_reply('LEASEHOLD format ' .. found[1])
   end
@@ -35,13 +35,14 @@ do
   state.upgrader = found[6] or nil
   if state.upgrader == '' then state.upgrader = nil end
   state.upgrade_until = tonumber(found[7] or 0)
-  state.waiting = tonumber(found[8] or 0)
-  state.arrivals = tonumber(found[9] or 0)
-  state.changes = found[10] and found[10] ~= '' and tonumber(found[10]) or nil
-  state.changed_at = tonumber(found[11] or 0)
-  state.kept_until = tonumber(found[12] or 0)
-  -- What we left at the holder's key: an owner, `shared`, `closed`, or nothing.
-  state.holder = found[13] or ''
+  state.arrivals = tonumber(found[8] or 0)
+  state.changes = found[9] and found[9] ~= '' and tonumber(found[9]) or nil
+  state.changed_at = tonumber(found[10] or 0)
+  state.kept_until = tonumber(found[11] or 0)
+  -- What we left at the holder's key: the `sole` claim, `shared`, `closed`, or nothing.
+  state.holder = found[12] or ''
+  -- The end of the sole claim.
+  state.ends = tonumber(found[13] or 0)
   -- The longest lock delay of all claims since the name was last free.
   state.delay = tonumber(found[14] or 0)
   -- When one was last seen (0 is never), when the name was last free for them, and until when it is left free.
@@ -59,49 +60,80 @@ end
 
 -- The highest token that was reserved.
 local last, last_changed
-
-if not state.stored then
-  -- A key of another type stops the script here, before anything is written, and not half way.
-  local left = call('HLEN', STATE) + call('ZCARD', ENDS) + call('ZCARD', QUEUE) + call('LLEN', LOG)
-  last = tonumber(call('GET', TOKEN) or 0)
-  if not last then return redis.error_reply('WRONGTYPE the counter of the name is not a number') end
-  -- What a script left that was stopped half way, because its user may not do everything, or that lost its state: nothing
-  -- in it can be relied on.
-  if left > 0 then call('DEL', STATE, ENDS, QUEUE, LOG) end
-  -- A counter that was made by somebody who then did not get the lock would stay for ever.
-  if last > 0 and last < STARTED then call('EXPIRE', TOKEN, DAY / 1000000) end
-end
-
 local function last_token()
-  last = last or tonumber(call('GET', TOKEN) or 0)
+  if not last then
+    last = tonumber(call('GET', TOKEN) or 0)
+    if last and last < 0 then last = last + BELOW end
+  end
   return last
 end
 local function set_last_token(token)
   last, last_changed = token, true
 end
 
+if state.stored then
+  state.waiting = call('ZCARD', QUEUE)
+else
+  -- A key of another type stops the script here, before anything is written, and not half way.
+  local left = call('HLEN', STATE) + call('ZCARD', ENDS) + call('ZCARD', QUEUE) + call('LLEN', LOG)
+  if not last_token() then return redis.error_reply('WRONGTYPE the counter of the name is not a number') end
+  -- What a script left that was stopped half way, because its user may not do everything, or that lost its state: nothing
+  -- in it can be relied on.
+  if left > 0 then call('DEL', STATE, ENDS, QUEUE, LOG) end
+  -- A counter that was made by somebody who then did not get the lock would stay for ever.
+  if last > 0 and last < STARTED then call('EXPIRE', TOKEN, DAY / 1000000) end
+  state.waiting = 0
+end
+
+-- A lock that one has all of: its owner, its claim and its end. The claim stands at the holder's key and nowhere else. All other
+-- claims are in a table of their own.
+local sole
+
 local function claim_of(owner)
+  if sole then return sole.owner == owner and sole.claim or nil end
   local packed = call('HGET', STATE, 'C' .. owner)
   return packed and cmsgpack.unpack(packed) or nil
 end
 
-local function store_claim(owner, claim)
+local claims_added, holder_stale
+local function put_in_table(owner, claim, ends)
   call('HSET', STATE, 'C' .. owner, cmsgpack.pack(claim))
+  if ends then
+    call('ZADD', ENDS, text(ends), owner)
+    claims_added = true
+  end
 end
 
-local claims_added, holder_stale
-local function add_claim(owner, claim, expires)
-  store_claim(owner, claim)
-  call('ZADD', ENDS, text(expires), owner)
+local function store_claim(owner, claim)
+  if sole and claim.weight == WHOLE then
+    sole.claim, holder_stale = claim, true
+  elseif sole then
+    put_in_table(owner, claim, sole.ends)
+    sole = nil
+  else
+    put_in_table(owner, claim)
+  end
+end
+
+local function add_claim(owner, claim, ends)
+  if shown and claim.weight == WHOLE and state.used == 0 then
+    sole = { owner = owner, claim = claim, ends = ends }
+  else
+    put_in_table(owner, claim, ends)
+  end
   state.used = state.used + claim.weight
   state.delay = math.max(state.delay, claim.delay)
-  claims_added, holder_stale = true, true
+  holder_stale = true
 end
 
 local function remove_claim(owner)
   local claim = claim_of(owner)
-  call('HDEL', STATE, 'C' .. owner)
-  call('ZREM', ENDS, owner)
+  if sole then
+    if claim then sole = nil end
+  else
+    call('HDEL', STATE, 'C' .. owner)
+    call('ZREM', ENDS, owner)
+  end
   if claim then
     state.used = state.used - claim.weight
     holder_stale = true
@@ -109,8 +141,60 @@ local function remove_claim(owner)
   return claim
 end
 
+-- Those who hold, each followed by its end; the first to end comes first.
+local function holders()
+  if sole then return { sole.owner, sole.ends } end
+  return call('ZRANGE', ENDS, 0, -1, 'WITHSCORES')
+end
+
+local function first_holder()
+  if sole then return sole.owner, sole.ends end
+  local first = call('ZRANGE', ENDS, 0, 0, 'WITHSCORES')
+  return first[1], tonumber(first[2])
+end
+
+local function holds(owner)
+  if sole then return sole.owner == owner end
+  return call('ZSCORE', ENDS, owner) and true
+end
+
+local function count_holders()
+  return sole and 1 or call('ZCARD', ENDS)
+end
+
+local function ends_at(owner, ends)
+  if sole then sole.ends = ends else call('ZADD', ENDS, text(ends), owner) end
+end
+
 local function grant_of(claim)
   return { token = claim.token, tokens = claim.tokens }
+end
+
+-- What a waiter is written down as: when it came, weight, tokens, lease, delay, the length of its value, the value, seat, process,
+-- host and label. The asker writes all but the first.
+local function read_waiter(written)
+  local since, weight, tokens, lease, delay, length, at =
+    string.match(written, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ()')
+  local seat, pid, host, label = string.match(written, '^(%d+) (%d+) (%S+) (.*)$', at + length)
+  return {
+    weight = tonumber(weight), tokens = tonumber(tokens), lease = tonumber(lease), delay = tonumber(delay),
+    since = tonumber(since), value = string.sub(written, at, at + length - 1), seat = seat, pid = pid, host = host, label = label,
+  }
+end
+
+-- The claim that a waiter gets.
+local function claim_for(waiter, token, confirmed)
+  return {
+    weight = waiter.weight, token = token, tokens = waiter.tokens, lease = waiter.lease, delay = waiter.delay,
+    since = now, confirmed = confirmed, seat = waiter.seat, pid = waiter.pid, host = waiter.host,
+    label = waiter.label, value = waiter.value,
+  }
+end
+
+-- What stands at the holder's key for a claim. Times and tokens have more digits than Lua writes by itself.
+local function holder_text(kind, owner, claim)
+  return MARK .. kind .. owner .. ' ' .. claim.tokens .. ' ' .. text(claim.token) .. ' ' .. text(claim.lease) .. ' ' ..
+    text(claim.delay) .. ' ' .. text(claim.since) .. ' ' .. claim.seat .. ' ' .. claim.pid .. ' ' .. claim.host .. ' ' .. claim.label
 end
 
 -- Until when a stranger holds the name.
@@ -118,14 +202,17 @@ local stranger = nil
 -- What strangers see decides. If the holder's key is not what we left there, somebody took the name away.
 if shown then
   local held = call('GET', HOLDER)
-  local ours = held and string.sub(held, 1, 12) == MARK and string.match(held, '^%S+ (%S+)')
+  local kind, ours = string.match(held or '', '^leasehold/1([ +?])(%S+)')
   if held and not ours and string.sub(held, 1, 10) == 'leasehold/' then
     return redis.error_reply('LEASEHOLD format ' .. string.match(held, '^leasehold/(%S*)'))
   end
-  if state.holder ~= '' and state.holder ~= ours then
+  local by_one = ours and ours ~= 'shared' and ours ~= 'closed'
+  local as_left = state.holder == ours or state.holder == 'sole' and by_one and kind ~= ' '
+  if state.holder ~= '' and not as_left then
     for _, owner in ipairs(call('ZRANGE', ENDS, 0, -1)) do
       remove_claim(owner)
     end
+    state.used, holder_stale = 0, true
     state.holder, state.closed, state.upgrader = '', 0, nil
   end
   if held and not ours then
@@ -133,27 +220,31 @@ if shown then
     stranger = left < 0 and math.huge or now + left * 1000
     -- It has the name: what was left free for it is over.
     state.seen, state.free_at, state.free_until, strangers_changed = now, now, 0, true
-  elseif ours and state.holder == '' and ours ~= 'shared' and ours ~= 'closed' then
-    -- Taken while nobody else cared: all that is known of it is in the holder's key.
+  elseif by_one then
     local owner, tokens, token, lease, delay, since, seat, pid, host, label =
-      string.match(held, '^%S+ (%x+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+      string.match(held, '^............(%x+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
     if not owner then
       return redis.error_reply('LEASEHOLD format of the holder')
     end
     -- It may be known to the owner alone: whoever asks about its own claim says it last.
     if token == '0' and ARGV[2] == owner then token = ARGV[#ARGV] end
-    local left = call('PTTL', HOLDER)
-    -- The lease of a key that somebody made to last for ever is counted from now.
-    local expires = left < 0 and now + lease or now + left * 1000
-    state.declared, state.capacity = WHOLE, WHOLE
-    add_claim(owner, {
+    local claim = {
       weight = WHOLE, token = tonumber(token), tokens = tonumber(tokens), lease = tonumber(lease),
-      delay = tonumber(delay), since = tonumber(since), confirmed = true, seat = seat, pid = pid, host = host,
+      delay = tonumber(delay), since = tonumber(since), confirmed = kind ~= '?', seat = seat, pid = pid, host = host,
       label = label, value = '',
-    }, expires)
-    state.holder = owner
-  end
-  if ours and state.holder == '' then
+    }
+    if state.holder == 'sole' then
+      sole = { owner = owner, claim = claim, ends = state.ends }
+    else
+      -- Taken while nobody else cared: all that is known of it is here.
+      claim.confirmed = true
+      state.declared, state.capacity = WHOLE, WHOLE
+      local left = call('PTTL', HOLDER)
+      -- The lease of a key that somebody made to last for ever is counted from now.
+      add_claim(owner, claim, left < 0 and now + lease or now + left * 1000)
+      state.holder = 'sole'
+    end
+  elseif ours and state.holder == '' then
     -- A mark that nobody stands behind any more.
     state.holder, holder_stale = ours, true
   end
@@ -161,7 +252,12 @@ end
 
 -- Takes away the claims whose time is over; false if there are none.
 local function expire()
-  local over = call('ZRANGEBYSCORE', ENDS, '-inf', text(now), 'WITHSCORES')
+  local over
+  if sole then
+    over = sole.ends <= now and { sole.owner, sole.ends } or {}
+  else
+    over = call('ZRANGEBYSCORE', ENDS, '-inf', text(now), 'WITHSCORES')
+  end
   for i = 1, #over, 2 do
     local claim = remove_claim(over[i])
     -- Who never heard of its grant has nothing under way that the delay would wait for.
@@ -180,7 +276,7 @@ local function extend(owner, lease)
     claim.lease, claim.confirmed = lease or claim.lease, true
     store_claim(owner, claim)
   end
-  call('ZADD', ENDS, text(now + claim.lease), owner)
+  ends_at(owner, now + claim.lease)
   holder_stale = true
   return grant_of(claim)
 end
@@ -209,7 +305,7 @@ local wakes = {}
 
 local function finish_upgrade()
   local owner = state.upgrader
-  if stranger or state.closed > now or call('ZCARD', ENDS) ~= 1 then return end
+  if stranger or state.closed > now or count_holders() ~= 1 then return end
   local claim = claim_of(owner)
   if not claim then return end
   local token = math.max(last_token() + 1, now)
@@ -221,7 +317,7 @@ local function finish_upgrade()
 end
 
 local function live_upgrader()
-  return state.upgrader and state.upgrade_until > now and call('ZSCORE', ENDS, state.upgrader) and true
+  return state.upgrader and state.upgrade_until > now and holds(state.upgrader)
 end
 
 -- Whether the name, which could be given to a waiter, is left free for strangers instead. Without strangers it never is.
@@ -249,7 +345,7 @@ local function advance()
     local found = call('HMGET', STATE, 'W' .. owner, 'A' .. owner)
     local alive_until, round, listens = string.match(found[2] or '0 0', '^(%d+) (%d+) ?(%S?)')
     local dead = not found[1] or tonumber(alive_until) <= now
-    local waiter = not dead and cmsgpack.unpack(found[1])
+    local waiter = not dead and read_waiter(found[1])
     local too_much = waiter and waiter.weight > state.capacity
     if not dead and not too_much then
       if not admits(waiter.weight) then break end
@@ -280,8 +376,8 @@ end
 
 -- The time until something can change by the passing of time alone.
 local function pause()
-  local first = call('ZRANGE', ENDS, 0, 0, 'WITHSCORES')
-  local at = tonumber(first[2] or now + DAY)
+  local _, at = first_holder()
+  at = at or now + DAY
   if stranger then at = math.min(at, stranger, now + STRANGER) end
   if state.closed > now then at = math.min(at, state.closed) end
   if state.free_until > now then at = math.min(at, state.free_until) end
@@ -298,7 +394,7 @@ end
 local changed = false
 local function note_change()
   if not state.changes then return end
-  local owner = call('ZRANGE', ENDS, 0, 0)[1]
+  local owner = first_holder()
   local leader = owner and claim_of(owner) or { token = 0, pid = '0', host = '', label = '', value = '' }
   local before = call('LINDEX', LOG, -1)
   before = before and cmsgpack.unpack(before) or { token = 0, value = '' }
@@ -331,71 +427,95 @@ local function keep_until(latest)
   end
 end
 
+-- The claim of one who has all of a lock leaves the table.
+local function fold()
+  if sole or not shown or state.used ~= WHOLE or count_holders() ~= 1 then return end
+  local owner, ends = first_holder()
+  local claim = claim_of(owner)
+  if claim.weight ~= WHOLE then return end
+  sole = { owner = owner, claim = claim, ends = ends }
+  call('HDEL', STATE, 'C' .. owner)
+  call('DEL', ENDS)
+end
+
+-- Writes down at the holder's key what strangers see. Whether more than that must be kept, and the end of the last lease.
+local function show()
+  local latest = now
+  if sole then
+    local claim = sole.claim
+    latest = sole.ends
+    -- What the holder's key can not say is not plain.
+    local plain = state.capacity == WHOLE and state.declared == WHOLE and claim.confirmed and claim.delay == 0 and claim.token > 0
+      and state.waiting == 0 and state.closed <= now and not state.upgrader and not state.changes
+    if holder_stale or plain then
+      -- A key that lives to the last millisecond of the lease, and not less.
+      local left = math.ceil((latest - now) / 1000)
+      -- Until somebody asks, this key alone keeps the name closed after an expiry.
+      if not plain then left = left + math.ceil((GRACE + state.delay) / 1000) end
+      local kind = plain and ' ' or claim.confirmed and '+' or '?'
+      call('SET', HOLDER, holder_text(kind, sole.owner, claim), 'PX', text(left))
+    end
+    state.holder = 'sole'
+    return not plain, latest
+  end
+  if state.used > 0 then
+    latest = tonumber(call('ZREVRANGE', ENDS, 0, 0, 'WITHSCORES')[2])
+    if shown and holder_stale then
+      local left = math.ceil((latest - now) / 1000) + math.ceil((GRACE + state.delay) / 1000)
+      call('SET', HOLDER, MARK .. ' shared', 'PX', text(left))
+      state.holder = 'shared'
+    end
+  elseif shown and not stranger then
+    if state.closed > now then
+      local left = math.ceil((state.closed - now) / 1000)
+      if state.waiting > 0 then left = left + GRACE / 1000 end
+      call('SET', HOLDER, MARK .. ' closed', 'PX', text(left))
+      state.holder = 'closed'
+    elseif state.holder ~= '' then
+      call('DEL', HOLDER)
+      state.holder = ''
+    end
+  end
+  return true, latest
+end
+
 -- Writes everything down and wakes whose turn it is. Nothing is kept for a name that nobody uses.
 local function settle()
   local unused = state.used == 0 and state.waiting == 0 and state.closed <= now
     and state.capacity == state.declared
   local forgotten = state.changes == nil or state.changed_at + DAY <= now
-  if last_changed then call('SET', TOKEN, text(last), 'EX', 86400) end
+  local kept, latest = false, now
   if unused and forgotten then
-    if state.stored or claims_added then call('DEL', STATE, ENDS, QUEUE, LOG) end
     if shown and state.holder ~= '' then call('DEL', HOLDER) end
   else
-    local latest = now
     if state.used == 0 then state.delay = 0 end
-    if state.used > 0 then
-      local top = call('ZREVRANGE', ENDS, 0, 1, 'WITHSCORES')
-      local owner = top[1]
-      latest = tonumber(top[2])
-      if shown and holder_stale then
-        -- Some who share may hold all of it between them.
-        local sole = state.used == state.capacity and not top[3]
-        local claim = sole and claim_of(owner)
-        -- What the holder's key can not say is not plain.
-        local plain = sole and state.capacity == WHOLE and state.declared == WHOLE and claim.confirmed and claim.delay == 0
-          and claim.token > 0 and state.waiting == 0 and state.closed <= now and not state.upgrader and not state.changes
-        -- A key that lives to the last millisecond of the lease, and not less.
-        local left = math.ceil((latest - now) / 1000)
-        -- Until somebody asks, this key alone keeps the name closed after an expiry.
-        if not plain then left = left + math.ceil((GRACE + state.delay) / 1000) end
-        call('SET', HOLDER, sole and holder_text(owner, claim) or MARK .. 'shared', 'PX', text(left))
-        state.holder = sole and owner or 'shared'
-        if plain then
-          call('DEL', STATE, ENDS, QUEUE, LOG)
-          state.holder = nil
-        end
-      end
-    elseif shown and not stranger then
-      if state.closed > now then
-        local left = math.ceil((state.closed - now) / 1000)
-        if state.waiting > 0 then left = left + GRACE / 1000 end
-        call('SET', HOLDER, MARK .. 'closed', 'PX', text(left))
-        state.holder = 'closed'
-      elseif state.holder ~= '' then
-        call('DEL', HOLDER)
-        state.holder = ''
-      end
+    fold()
+    kept, latest = show()
+  end
+  if last_changed or shown and kept == not state.stored then
+    local counter = last_token() - (shown and kept and BELOW or 0)
+    if counter == 0 then call('DEL', TOKEN) else call('SET', TOKEN, text(counter), 'EX', DAY / 1000000) end
+  end
+  if kept then
+    local simple = sole and state.capacity == WHOLE and state.declared == WHOLE and state.closed <= now and state.delay == 0
+      and state.seen == 0 and not state.upgrader and not state.changes
+    call('HSET', STATE, 'format', '1', 'simple', simple and '1' or '0', 'declared', text(state.declared), 'capacity', text(state.capacity),
+      'used', text(state.used), 'closed', text(state.closed), 'upgrader', state.upgrader or '',
+      'upgrade_until', text(state.upgrade_until), 'arrivals', text(state.arrivals),
+      'changes', state.changes and text(state.changes) or '', 'changed_at', text(state.changed_at), 'holder', state.holder,
+      'ends', sole and text(sole.ends) or '0', 'delay', text(state.delay))
+    if strangers_changed then
+      call('HSET', STATE, 'strangers', table.concat({ text(state.seen), text(state.free_at), text(state.free_until) }, ' '))
     end
-    if state.holder then
-      local alone = state.used == WHOLE and state.capacity == WHOLE and state.declared == WHOLE
-      local simple = alone and shown and call('ZCARD', ENDS) == 1 and state.closed <= now and state.delay == 0
-        and state.seen == 0 and not state.upgrader and not state.changes
-      call('HSET', STATE, 'format', '1', 'simple', simple and '1' or '0', 'declared', text(state.declared), 'capacity', text(state.capacity),
-        'used', text(state.used), 'closed', text(state.closed), 'upgrader', state.upgrader or '',
-        'upgrade_until', text(state.upgrade_until), 'waiting', text(state.waiting),
-        'arrivals', text(state.arrivals), 'changes', state.changes and text(state.changes) or '',
-        'changed_at', text(state.changed_at), 'holder', state.holder, 'delay', text(state.delay))
-      if strangers_changed then
-        call('HSET', STATE, 'strangers', table.concat({ text(state.seen), text(state.free_at), text(state.free_until) }, ' '))
-      end
-      local before = state.kept_until
-      keep_until(latest)
-      if state.kept_until ~= before then call('HSET', STATE, 'kept_until', text(state.kept_until)) end
-    end
+    local before = state.kept_until
+    keep_until(latest)
+    if state.kept_until ~= before then call('HSET', STATE, 'kept_until', text(state.kept_until)) end
+  elseif state.stored or claims_added then
+    call('DEL', STATE, ENDS, QUEUE, LOG)
   end
   for _, wake in ipairs(wakes) do
     if wake.grant then
-      tell_of_grant(wake.owner, wake.seat, wake.listens, wake.grant, wake.round)
+      tell_of_grant(wake.owner, wake.seat, wake.listens, text(wake.grant.token), wake.grant.tokens, wake.round)
     else
       tell(wake.seat, wake.listens, 'w ' .. wake.owner)
     end

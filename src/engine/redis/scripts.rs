@@ -106,6 +106,7 @@ impl Invocation {
 pub(super) struct Scripts {
     pub(super) take: Script,
     pub(super) give_back: Script,
+    pub(super) give_back_one: Script,
     pub(super) ask: Script,
     pub(super) release: Script,
     /// The same, for a lock that has had a queue: that there is one more is likely.
@@ -130,6 +131,7 @@ macro_rules! by_the_rules {
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     take: Script::new(include_str!("take.lua")),
     give_back: Script::new(include_str!("give_back.lua")),
+    give_back_one: Script::new(include_str!("give_back_one.lua")),
     ask: by_the_rules!("words.lua", "ask_head.lua", "join.lua", "rules.lua", "ask.lua"),
     release: by_the_rules!(
         "release_head.lua",
@@ -148,8 +150,8 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     ),
     alter: by_the_rules!("words.lua", "rules.lua", "alter.lua"),
     resize: by_the_rules!("words.lua", "rules.lua", "resize.lua"),
-    break_claims: by_the_rules!("full_memory.lua", "words.lua", "rules.lua", "break.lua"),
-    look: by_the_rules!("look_head.lua", "full_memory.lua", "words.lua", "rules.lua", "look.lua"),
+    break_claims: by_the_rules!("full_memory.lua", "words.lua", "rules.lua", "row.lua", "break.lua"),
+    look: by_the_rules!("look_head.lua", "full_memory.lua", "words.lua", "rules.lua", "row.lua", "look.lua"),
     renew: Script::new(concat!(include_str!("read.lua"), include_str!("renew.lua"))),
     mend: Script::new(include_str!("mend.lua")),
     note: Script::new(include_str!("note.lua")),

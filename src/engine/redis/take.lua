@@ -5,6 +5,8 @@ local call = redis.call
 if call('EXISTS', KEYS[1], KEYS[3]) > 0 then return 0 end
 local last = tonumber(call('GET', KEYS[2]) or 0)
 if not last then return redis.error_reply('WRONGTYPE the counter of the name is not a number') end
+-- Its state has ended without a word.
+if last < 0 then last = last + 9007199254740992 end
 local clock = call('TIME')
 local token = string.format('%.0f', math.max(last + 1, clock[1] * 1000000 + clock[2]))
 call('SET', KEYS[2], token, 'EX', 86400)

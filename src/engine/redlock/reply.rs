@@ -93,7 +93,7 @@ fn part(now: u64, (text, left): &Row) -> Result<(String, Part)> {
     let left = u64::try_from(left).unwrap_or(u64::from(u32::MAX));
     // What is kept outlives what is believed: see `life` in head.lua.
     let left = Duration::from_millis(left.saturating_sub(2)).div_f64(1.01);
-    let mut claim = claim_at_holder("redlock/1 ", text, now + super::micros(left), now);
+    let mut claim = claim_at_holder("redlock/1", text, now + super::micros(left), now);
     // Here stands which asking or renewal it answers.
     claim.lock_delay = 0;
     let key = if claim.owner == OwnerId(0) {

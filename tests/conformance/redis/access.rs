@@ -100,7 +100,7 @@ async fn one_that_is_something_else_is_named(_: Ground) {
 
 /// All that a client does, as docs/redis.md lists it.
 const COMMANDS: &str = "ping info time client|id client|kill subscribe unsubscribe publish multi exec evalsha eval scan \
-     set get mget del exists incr expire pexpire pttl hset hget hmget hdel hexists hlen zadd zrem zrange zrangebyscore zrevrange \
+     set get mget del exists incr expire pexpire pttl hset hget hmget hdel hexists hlen zadd zrem zpopmin zrange zrangebyscore zrevrange \
      zscore zcard rpush ltrim lindex lrange llen";
 
 fn user<'a>(commands: impl Iterator<Item = &'a str>) -> Vec<String> {
@@ -166,8 +166,9 @@ async fn do_everything(server: &Redis, url: &str) {
     let channels = || server.command(&["PUBSUB", "CHANNELS", "leasehold:seat:*"]).array().len();
     server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int();
     until("all are back", async || channels() == 3).await;
-    for _ in 0..2 {
-        let held = one.mutex("y").expect("a name").lock().await.expect("free");
+    // A name that is one's own, and one that goes to and fro.
+    for client in [&one, &one, &two, &one, &two, &one] {
+        let held = client.mutex("y").expect("a name").lock().await.expect("free");
         held.release().await.expect("held");
     }
     // Some that go together.

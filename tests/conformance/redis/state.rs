@@ -258,6 +258,8 @@ async fn a_format_of_the_future_is_refused_and_untouched(mut ground: Ground) {
     for format in ["2", "20"] {
         // A claim of today, and then a client of tomorrow.
         let held = lock(&client, ms(30_000)).await;
+        let more = server.command(&["GET", "lock:x"]).text().replacen("leasehold/1 ", "leasehold/1+", 1);
+        server.command(&["SET", "lock:x", &more, "KEEPTTL"]).ok();
         server.command(&["HSET", state, "format", format, "novelty", "1"]).int();
         let before = dump(server, state);
         refused("try_lock", try_lock(&connect(&server.url()).await).await.map(drop)).await;
@@ -265,7 +267,7 @@ async fn a_format_of_the_future_is_refused_and_untouched(mut ground: Ground) {
         refused("break", client.break_claims(Family::Lock, "x").await.map(drop)).await;
         refused("release", held.release().await).await;
         assert_eq!(dump(server, state), before);
-        assert!(server.command(&["GET", "lock:x"]).text().starts_with("leasehold/1 "));
+        assert!(server.command(&["GET", "lock:x"]).text().starts_with("leasehold/1+"));
         assert_eq!(server.command(&["DEL", "lock:x", state]).int(), 2);
     }
     let semaphore = "{lock:s}:semaphore:state";

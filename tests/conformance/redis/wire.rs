@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             an_answer_that_got_lost_is_asked_for_again,
             a_grant_that_nobody_heard_of_is_given_back,
             a_request_that_was_held_up_makes_no_ghost,
+            a_lock_that_is_taken_away_while_it_is_taken_is_not_held,
             a_message_that_got_lost_is_not_waited_for,
             a_slow_wire_is_slow_and_no_more,
             resets_at_any_instant_leave_nothing_behind,
@@ -141,6 +142,51 @@ async fn until_long(what: &str, mut so: impl AsyncFnMut() -> bool) {
         assert!(Instant::now() < limit, "waited too long until {what}");
         tokio::time::sleep(ms(50)).await;
     }
+}
+
+/// A lock of one's own is taken with two commands. Here others come between them.
+async fn a_lock_that_is_taken_away_while_it_is_taken_is_not_held(mut ground: Ground) {
+    const COUNT: &str = "*2\r\n$4\r\nINCR";
+    let proxy = Proxy::start(ground.server().port());
+    let (far, near) = (connect(&url(&proxy)).await, ground.client().await);
+    for others in [Some(false), Some(true), None] {
+        // Whoever has had it twice in a row counts without a transaction.
+        for client in [&near, &far, &far, &far] {
+            lock(client, ms(30_000)).await.release().await.expect("held");
+        }
+        proxy.stall_requests_from(COUNT);
+        let mutex = mutex(&far, ms(30_000));
+        let mut asking = tokio::spawn(async move { mutex.lock().await.expect("granted") });
+        let exists = || ground.server().command(&["EXISTS", "lock:x"]).int() == 1;
+        until("the first command has arrived", async || exists()).await;
+        assert_eq!(near.break_claims(Family::Lock, "x").await.expect("broken").len(), 1);
+        let Some(held) = others else {
+            // Nobody came: it may think that it holds, until it asks, which it does soon because it was told.
+            proxy.pass();
+            let guard = granted(asking).await;
+            soon("the loss", guard.lost()).await;
+            continue;
+        };
+        let next = lock(&near, ms(30_000)).await;
+        let token = next.token();
+        let next = if held {
+            proxy.pass();
+            not_within(ms(300), "two hold it", &mut asking).await;
+            assert_eq!(next.standing(), Standing::Held);
+            Some(next)
+        } else {
+            next.release().await.expect("held");
+            proxy.pass();
+            None
+        };
+        if let Some(next) = next {
+            next.release().await.expect("held");
+        }
+        let guard = granted(asking).await;
+        assert!(guard.token() > token, "{} after {token}", guard.token());
+        guard.release().await.expect("held");
+    }
+    leave(ground.server(), [far, near]).await;
 }
 
 async fn a_message_that_got_lost_is_not_waited_for(mut ground: Ground) {
