@@ -539,7 +539,9 @@ impl State {
         if let Some(upgrade) = self.upgrade {
             next = next.min(upgrade.alive_until);
         }
+        // Whether the first still lives matters to the others only if there is something left for them.
         if self.waiting > 1
+            && self.used < u64::from(self.capacity)
             && let Some(first) = queue.first()?
         {
             next = next.min(first.alive_until);

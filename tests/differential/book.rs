@@ -146,7 +146,9 @@ impl Known {
     pub(crate) fn pause(&self, now: u64) -> Duration {
         let claims = self.state.claims(0).map(|claim| claim.expires);
         let closed = Some(self.state.closed_until()).filter(|closed| *closed > now);
-        let first = self.queue.iter().next().filter(|_| self.state.waiting() > 1);
+        let used: u64 = self.state.claims(0).map(|claim| u64::from(claim.weight)).sum();
+        let left = used < u64::from(self.state.capacity());
+        let first = self.queue.iter().next().filter(|_| left && self.state.waiting() > 1);
         let first = first.map(|waiter| waiter.alive_until);
         let next = claims.chain(closed).chain(self.state.upgrading_until()).chain(first).min();
         Duration::from_micros(next.map_or(DAY, |next| next.saturating_sub(now)))

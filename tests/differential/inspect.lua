@@ -45,7 +45,10 @@ for i = 1, #KEYS, 6 do
   if below then
     counter = string.format('%.0f', counter + 9007199254740992)
   elseif string.find(state, ':lock:', 1, true) then
-    expect(not stored or not counter, 'a counter above zero with a state')
+    expect(not stored or tonumber(counter or 0) < 1099511627776, 'a counter above zero with a state')
+  end
+  if stored and string.find(state, ':lock:', 1, true) then
+    counter = said.last
   end
   if stored and said.holder == 'sole' then
     used = used + 4294967295
@@ -57,7 +60,7 @@ for i = 1, #KEYS, 6 do
     expect(tonumber(said.used) == used, 'used is ' .. said.used .. ', the claims weigh ' .. used)
     expect(call('ZCARD', ends) == claims, 'ends without claims')
     local waiting = call('ZCARD', queue)
-    expect(waiting == waiters and alive == waiters,
+    expect(waiting == waiters and alive <= waiters,
       waiting .. ' are waiting, there are ' .. waiters .. ' and signs of life of ' .. alive)
   end
   answer[#answer + 1] = { counter or '', text and 1 or 0, stored and 1 or 0, call('PTTL', holder), unnoted, below and 1 or 0,

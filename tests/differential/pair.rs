@@ -181,6 +181,8 @@ impl<'a> Pair<'a> {
         let found = self.bench.inspect(&keys)?;
         for (book, found) in self.books.iter_mut().zip(found) {
             match found.counter {
+                // Its state has ended without a word, and with it what was given since it began.
+                Some(counter) if found.below && !found.state => book.counter = book.counter.min(counter),
                 Some(counter) => same("the counters of tokens", &counter, &book.counter)?,
                 None if book.counter == 0 || book.counted_since + DAY <= now => book.counted_since = 0,
                 None => return Err("the counter of tokens is gone too early".into()),
@@ -340,6 +342,7 @@ impl<'a> Pair<'a> {
         let found = book.found();
         // Where a state has ended without a word the counter still says that there is one, and whoever counts asks.
         let warned = counted && found.below;
+        let state_is_there = found.state;
         let free = without_ado && !found.holder && !found.state && !warned;
         if free {
             self.forget_what_ended(name);
@@ -350,11 +353,16 @@ impl<'a> Pair<'a> {
         // Whoever has had the name twice in a row counts without a transaction, and has its number mended if others came between.
         let mended = took.is_some_and(|(last, shared)| !shared && counter != Some(last));
         let seat_number = seat as Seat;
+        let waited: Vec<OwnerId> = match &self.books[name].known {
+            Some(known) => known.queue.iter().map(|waiter| waiter.owner).collect(),
+            None => Vec::new(),
+        };
         let (rules, expected, known) = self.by_the_rules(name, |state, queue, world| {
             // It takes the next number even if that is behind the server's time, as it was when that number was now.
             let then = counter.filter(|_| free && counted && !mended);
             let then = then.map_or(now, |counter| now.min(counter + 1));
-            if let Some(counter) = counter.filter(|_| without_ado && counted && !free) {
+            // Nobody counts below zero.
+            if let Some(counter) = counter.filter(|_| without_ado && counted && !free && !state_is_there) {
                 state.skip_tokens(counter + 1);
             }
             let until_renewed = Duration::from_secs(u64::from(u32::MAX));
@@ -384,6 +392,12 @@ impl<'a> Pair<'a> {
             self.took.remove(&place);
         }
         if let Answer::Queued(_) = rules {
+            // Whoever joins the queue the short way does not look whether those before it still live.
+            let known_still = |owner: &OwnerId| {
+                known.queue.iter().any(|waiter| waiter.owner == *owner)
+                    || known.state.claims(0).any(|claim| claim.owner == *owner)
+            };
+            self.books[name].ghosts.extend(waited.into_iter().filter(|owner| !known_still(owner)));
             self.rounds.insert(ask.owner, ask.round);
             self.crowded.insert(place);
         } else {

@@ -177,7 +177,9 @@ impl Redis {
         for key in keys.all() {
             script.key(key);
         }
+        let mutex = ask.weight == WHOLE && ask.lock_delay.is_zero() && ask.value.is_empty();
         let letters = [
+            ("m", mutex),
             ("w", ask.wait),
             ("l", ask.logged),
             ("b", matches!(taken, Taken::BeforeOthers)),
@@ -185,21 +187,21 @@ impl Redis {
         ];
         let how: String = letters.iter().filter(|(_, so)| *so).map(|(letter, _)| *letter).collect();
         script
-            .arg(name.family().word())
             .arg(reply::owner_text(ask.owner))
-            .arg(self.waiter(ask))
-            .arg(ask.capacity)
-            .arg(not_after)
-            .arg(how)
-            .arg(format!("{} {}", ask.round, if listens { "s" } else { "-" }))
-            .arg(self.notes.token(ask.owner).unwrap_or(0));
+            .arg(self.waiter(ask, listens))
+            .arg(format!("{} {} {} {how}", name.family().word(), ask.capacity, ask.round))
+            .arg(not_after);
+        if let Some(token) = self.notes.token(ask.owner) {
+            script.arg(token);
+        }
         script
     }
 
     /// What a waiter is written down as, but for the time.
-    fn waiter(&self, ask: &Ask) -> Vec<u8> {
+    fn waiter(&self, ask: &Ask, listens: bool) -> Vec<u8> {
         let terms = format!(
-            "{} {} {} {} {} ",
+            "{} {} {} {} {} {} ",
+            if listens { "s" } else { "-" },
             ask.weight,
             ask.tokens.max(1),
             micros(ask.lease),

@@ -56,7 +56,7 @@ end
 -- Somebody else may have written it down before its token was known.
 local own = claim_of(owner)
 if own and own.token == 0 then
-  own.token = tonumber(ARGV[#ARGV])
+  own.token = tonumber(known_token)
   store_claim(owner, own)
 end
 

@@ -1,11 +1,14 @@
 -- Asks for a claim, or asks again.
--- ARGV: family, owner, what it would be written down as while it waits (see `read_waiter`), capacity, not after, how it asks (letters: `w`
--- it waits, `l` changes are logged, `b` it has taken the lock before others, `s` strangers are expected), which asking it is and how the
--- asker listens (`s` where the name is, `-` everywhere), the asker's token if it knows one.
-local owner, written, alive = ARGV[2], text(now) .. ' ' .. ARGV[3], text(now + PATIENCE) .. ' ' .. ARGV[7]
-local waiter, capacity = read_waiter(written), tonumber(ARGV[4])
+-- ARGV: owner; what it would be written down as while it waits (see `read_waiter`); family, capacity, which asking it is and how it asks
+-- (letters: `m` for a mutex without a lock delay, `w` it waits, `l` changes are logged, `b` it has taken the lock before others, `s`
+-- strangers are expected); not after; the asker's token if it knows one.
+local owner, written = ARGV[1], moment .. ' ' .. ARGV[2]
+local _, capacity, round, how = string.match(ARGV[3], '^(%a+) (%d+) (%d+) (%a*)$')
+local again = text(now + PATIENCE) .. ' ' .. round
+local waiter = read_waiter(written)
+capacity = tonumber(capacity)
 local weight, lease = waiter.weight, waiter.lease
-local function asks(how) return string.find(ARGV[6], how, 1, true) end
+local function asks(letter) return string.find(how, letter, 1, true) end
 local wait, logged = asks('w'), asks('l')
 
 local function ask()
@@ -23,7 +26,7 @@ local function ask()
     if found.token == 0 then
       local claim = claim_of(owner)
       -- Somebody else wrote the claim down before its token was known to any but the owner.
-      claim.token = tonumber(ARGV[#ARGV])
+      claim.token = tonumber(known_token or 0)
       if claim.token == 0 then
         -- The answer got lost that would have told the token: it gets one now.
         claim.token = math.max(last_token() + 1, now)
@@ -65,7 +68,7 @@ local function ask()
   end
 
   local queued = state.waiting > 0 and call('HEXISTS', STATE, 'W' .. owner) == 1
-  if queued then call('HSET', STATE, 'A' .. owner, alive) end
+  if queued then call('HSET', STATE, 'A' .. owner, again) end
   advance()
   local answer
   local given = extend(owner, nil)
@@ -78,9 +81,10 @@ local function ask()
     if wait and not queued then
       state.arrivals = state.arrivals + 1
       call('ZADD', QUEUE, text(state.arrivals), owner)
-      call('HSET', STATE, 'W' .. owner, written, 'A' .. owner, alive)
+      call('HSET', STATE, 'W' .. owner, written)
+      if round ~= '1' then call('HSET', STATE, 'A' .. owner, again) end
       if state.waiting == 0 and state.kept_until > now then
-        call('PEXPIRE', QUEUE, text((state.kept_until - now) / 1000))
+        call('PEXPIREAT', QUEUE, text(state.kept_until / 1000))
       end
       state.waiting = state.waiting + 1
       -- The holder's key must not end before those who wait have had their turn.

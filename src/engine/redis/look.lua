@@ -33,7 +33,7 @@ if ARGV[3] == '1' then
     if waiting[1] then
       local waiter = read_waiter(waiting[1])
       waiters[#waiters + 1] = { owner, waiter.seat, text(waiter.weight), text(waiter.tokens), text(waiter.lease),
-        text(waiter.delay), text(waiter.since), string.match(waiting[2] or '0', '^%d+'), waiter.pid, waiter.host,
+        text(waiter.delay), text(waiter.since), text((sign_of_life(waiter, waiting[2]))), waiter.pid, waiter.host,
         waiter.label, waiter.value }
     end
   end

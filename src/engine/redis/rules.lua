@@ -4,7 +4,7 @@
 -- Every script ends with `settle`, which writes down what it found and did, and tells those whose turn it is.
 
 -- Locks show their holder to strangers, at a key of its own.
-local shown = ARGV[1] == 'lock'
+local shown = family == 'lock'
 
 -- A stranger's release is not told to us: whoever waits looks this often.
 local STRANGER = 50000
@@ -23,7 +23,7 @@ local STARTED = 1099511627776
 local state = {}
 do
   local found = call('HMGET', STATE, 'format', 'declared', 'capacity', 'used', 'closed', 'upgrader',
-    'upgrade_until', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder', 'ends', 'delay', 'strangers')
+    'upgrade_until', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder', 'ends', 'confirmed', 'delay', 'strangers', 'last')
   if found[1] and found[1] ~= '1' then
     return redis.error_reply('LEASEHOLD format ' .. found[1])
   end
@@ -38,18 +38,19 @@ do
   state.arrivals = tonumber(found[8] or 0)
   state.changes = found[9] and found[9] ~= '' and tonumber(found[9]) or nil
   state.changed_at = tonumber(found[10] or 0)
-  state.kept_until = tonumber(found[11] or 0)
+  state.kept_until = tonumber(found[11] or 0) * 1000
   -- What we left at the holder's key: the `sole` claim, `shared`, `closed`, or nothing.
   state.holder = found[12] or ''
-  -- The end of the sole claim.
-  state.ends = tonumber(found[13] or 0)
+  -- The end of the sole claim, and whether its owner has said that it knows, where the holder's key does not say it.
+  state.ends, state.confirmed = tonumber(found[13] or 0), found[14] == '1'
   -- The longest lock delay of all claims since the name was last free.
-  state.delay = tonumber(found[14] or 0)
+  state.delay = tonumber(found[15] or 0)
   -- When one was last seen (0 is never), when the name was last free for them, and until when it is left free.
-  local seen, free_at, free_until = string.match(found[15] or '0 0 0', '^(%d+) (%d+) (%d+)$')
+  local seen, free_at, free_until = string.match(found[16] or '0 0 0', '^(%d+) (%d+) (%d+)$')
   state.seen, state.free_at, state.free_until = tonumber(seen), tonumber(free_at), tonumber(free_until)
   -- By a clock that was set back since.
   if state.free_at > now then state.free_at, state.free_until = now, 0 end
+  state.last = tonumber(found[17] or 0)
 end
 
 local strangers_changed
@@ -58,8 +59,9 @@ local function expect_strangers()
   if state.free_at == 0 then state.free_at = now end
 end
 
--- The highest token that was reserved.
+-- The highest token that was reserved. While a lock has a state, it is there.
 local last, last_changed
+if state.stored and shown then last = state.last end
 local function last_token()
   if not last then
     last = tonumber(call('GET', TOKEN) or 0)
@@ -170,16 +172,23 @@ local function grant_of(claim)
   return { token = claim.token, tokens = claim.tokens }
 end
 
--- What a waiter is written down as: when it came, weight, tokens, lease, delay, the length of its value, the value, seat, process,
--- host and label. The asker writes all but the first.
+-- What a waiter is written down as: when it came, how it listens (`s` where the name is, `-` everywhere), weight, tokens, lease, delay,
+-- the length of its value, the value, seat, process, host and label. The asker writes all but the first.
 local function read_waiter(written)
-  local since, weight, tokens, lease, delay, length, at =
-    string.match(written, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ()')
+  local since, listens, weight, tokens, lease, delay, length, at =
+    string.match(written, '^(%d+) (%S) (%d+) (%d+) (%d+) (%d+) (%d+) ()')
   local seat, pid, host, label = string.match(written, '^(%d+) (%d+) (%S+) (.*)$', at + length)
   return {
     weight = tonumber(weight), tokens = tonumber(tokens), lease = tonumber(lease), delay = tonumber(delay),
-    since = tonumber(since), value = string.sub(written, at, at + length - 1), seat = seat, pid = pid, host = host, label = label,
+    since = tonumber(since), listens = listens, value = string.sub(written, at, at + length - 1), seat = seat, pid = pid,
+    host = host, label = label,
   }
+end
+
+-- Until when a waiter is believed to live, and how often it has asked. That is written down when it asks again.
+local function sign_of_life(waiter, again)
+  local alive_until, round = string.match(again or '', '^(%d+) (%d+)$')
+  return tonumber(alive_until or waiter.since + PATIENCE), round or '1'
 end
 
 -- The claim that a waiter gets.
@@ -198,11 +207,14 @@ local function holder_text(kind, owner, claim)
 end
 
 -- Until when a stranger holds the name.
-local stranger = nil
+local stranger
+-- Where the holder's key says that the rest is.
+local kind
 -- What strangers see decides. If the holder's key is not what we left there, somebody took the name away.
 if shown then
   local held = call('GET', HOLDER)
-  local kind, ours = string.match(held or '', '^leasehold/1([ +?])(%S+)')
+  local ours
+  kind, ours = string.match(held or '', '^leasehold/1([ +?:])(%S+)')
   if held and not ours and string.sub(held, 1, 10) == 'leasehold/' then
     return redis.error_reply('LEASEHOLD format ' .. string.match(held, '^leasehold/(%S*)'))
   end
@@ -226,14 +238,17 @@ if shown then
     if not owner then
       return redis.error_reply('LEASEHOLD format of the holder')
     end
-    -- It may be known to the owner alone: whoever asks about its own claim says it last.
-    if token == '0' and ARGV[2] == owner then token = ARGV[#ARGV] end
+    -- It may be known to the owner alone: whoever asks about its own claim says it.
+    if token == '0' and asker == owner then token = known_token end
     local claim = {
       weight = WHOLE, token = tonumber(token), tokens = tonumber(tokens), lease = tonumber(lease),
-      delay = tonumber(delay), since = tonumber(since), confirmed = kind ~= '?', seat = seat, pid = pid, host = host,
+      delay = tonumber(delay), since = tonumber(since), confirmed = kind == '+' or state.confirmed, seat = seat, pid = pid, host = host,
       label = label, value = '',
     }
     if state.holder == 'sole' then
+      if kind == '?' then
+        claim.confirmed, state.ends = false, claim.since + math.min(claim.lease, CONFIRM)
+      end
       sole = { owner = owner, claim = claim, ends = state.ends }
     else
       -- Taken while nobody else cared: all that is known of it is here.
@@ -343,16 +358,17 @@ local function advance()
       break
     end
     local found = call('HMGET', STATE, 'W' .. owner, 'A' .. owner)
-    local alive_until, round, listens = string.match(found[2] or '0 0', '^(%d+) (%d+) ?(%S?)')
-    local dead = not found[1] or tonumber(alive_until) <= now
-    local waiter = not dead and read_waiter(found[1])
+    local waiter = found[1] and read_waiter(found[1])
+    local alive_until, round
+    if waiter then alive_until, round = sign_of_life(waiter, found[2]) end
+    local dead = not waiter or alive_until <= now
     local too_much = waiter and waiter.weight > state.capacity
     if not dead and not too_much then
       if not admits(waiter.weight) then break end
       local before = state.free_until
       if left_free() then
         -- The first in the queue asks when it is over. It is told now to ask, and then how long to wait.
-        if state.free_until ~= before then wakes[#wakes + 1] = { owner = owner, seat = waiter.seat, listens = listens } end
+        if state.free_until ~= before then wakes[#wakes + 1] = { owner = owner, seat = waiter.seat, listens = waiter.listens } end
         break
       end
     end
@@ -360,7 +376,7 @@ local function advance()
     call('HDEL', STATE, 'W' .. owner, 'A' .. owner)
     state.waiting = state.waiting - 1
     if not dead then
-      local wake = { owner = owner, seat = waiter.seat, listens = listens, round = round }
+      local wake = { owner = owner, seat = waiter.seat, listens = waiter.listens, round = round }
       -- After a cut of the capacity a waiter may want more than there is. It is woken to be told.
       if not too_much then wake.grant = grant(owner, waiter, false) end
       wakes[#wakes + 1] = wake
@@ -382,10 +398,11 @@ local function pause()
   if state.closed > now then at = math.min(at, state.closed) end
   if state.free_until > now then at = math.min(at, state.free_until) end
   if state.upgrader then at = math.min(at, state.upgrade_until) end
-  if state.waiting > 1 then
+  -- Whether the first still lives matters to the others only if there is something left for them.
+  if state.waiting > 1 and state.used < state.capacity then
     local owner = call('ZRANGE', QUEUE, 0, 0)[1]
-    local alive = owner and call('HGET', STATE, 'A' .. owner)
-    if alive then at = math.min(at, tonumber(string.match(alive, '^%d+'))) end
+    local found = owner and call('HMGET', STATE, 'W' .. owner, 'A' .. owner)
+    if found and found[1] then at = math.min(at, (sign_of_life(read_waiter(found[1]), found[2]))) end
   end
   return math.max(at - now, 0)
 end
@@ -416,14 +433,14 @@ local function keep_until(latest)
   if state.changes then wanted = math.max(wanted, latest + DAY) end
   if state.capacity ~= state.declared then wanted = math.max(wanted, now + RESIZED) end
   if wanted > state.kept_until then
-    state.kept_until = wanted + HOUR
-    local left = text((state.kept_until - now) / 1000)
+    -- In whole milliseconds.
+    state.kept_until = math.ceil((wanted + HOUR) / 1000) * 1000
     for _, key in ipairs({ STATE, ENDS, QUEUE, LOG }) do
-      call('PEXPIRE', key, left)
+      call('PEXPIREAT', key, text(state.kept_until / 1000))
     end
   elseif claims_added then
     -- A set that was empty for a moment is a new key.
-    call('PEXPIRE', ENDS, text((state.kept_until - now) / 1000))
+    call('PEXPIREAT', ENDS, text(state.kept_until / 1000))
   end
 end
 
@@ -444,15 +461,19 @@ local function show()
   if sole then
     local claim = sole.claim
     latest = sole.ends
+    local nothing_else = state.capacity == WHOLE and state.declared == WHOLE and state.closed <= now and state.delay == 0
+      and not state.upgrader and not state.changes
     -- What the holder's key can not say is not plain.
-    local plain = state.capacity == WHOLE and state.declared == WHOLE and claim.confirmed and claim.delay == 0 and claim.token > 0
-      and state.waiting == 0 and state.closed <= now and not state.upgrader and not state.changes
-    if holder_stale or plain then
+    local plain = nothing_else and claim.confirmed and claim.token > 0 and state.waiting == 0
+    -- What is simple, join.lua and hand_over.lua do.
+    local simple = nothing_else and state.seen == 0
+    local before = kind
+    kind = plain and ' ' or not simple and ':' or claim.confirmed and '+' or '?'
+    if holder_stale or kind ~= before then
       -- A key that lives to the last millisecond of the lease, and not less.
       local left = math.ceil((latest - now) / 1000)
       -- Until somebody asks, this key alone keeps the name closed after an expiry.
       if not plain then left = left + math.ceil((GRACE + state.delay) / 1000) end
-      local kind = plain and ' ' or claim.confirmed and '+' or '?'
       call('SET', HOLDER, holder_text(kind, sole.owner, claim), 'PX', text(left))
     end
     state.holder = 'sole'
@@ -492,24 +513,23 @@ local function settle()
     fold()
     kept, latest = show()
   end
-  if last_changed or shown and kept == not state.stored then
+  local kept_before = state.stored and true or false
+  if shown and kept ~= kept_before or last_changed and not (shown and kept) then
     local counter = last_token() - (shown and kept and BELOW or 0)
     if counter == 0 then call('DEL', TOKEN) else call('SET', TOKEN, text(counter), 'EX', DAY / 1000000) end
   end
   if kept then
-    local simple = sole and state.capacity == WHOLE and state.declared == WHOLE and state.closed <= now and state.delay == 0
-      and state.seen == 0 and not state.upgrader and not state.changes
-    call('HSET', STATE, 'format', '1', 'simple', simple and '1' or '0', 'declared', text(state.declared), 'capacity', text(state.capacity),
+    call('HSET', STATE, 'format', '1', 'declared', text(state.declared), 'capacity', text(state.capacity),
       'used', text(state.used), 'closed', text(state.closed), 'upgrader', state.upgrader or '',
       'upgrade_until', text(state.upgrade_until), 'arrivals', text(state.arrivals),
       'changes', state.changes and text(state.changes) or '', 'changed_at', text(state.changed_at), 'holder', state.holder,
-      'ends', sole and text(sole.ends) or '0', 'delay', text(state.delay))
+      'ends', sole and text(sole.ends) or '0', 'confirmed', sole and sole.claim.confirmed and '1' or '0', 'delay', text(state.delay), 'last', shown and text(last_token()) or '')
     if strangers_changed then
       call('HSET', STATE, 'strangers', table.concat({ text(state.seen), text(state.free_at), text(state.free_until) }, ' '))
     end
     local before = state.kept_until
     keep_until(latest)
-    if state.kept_until ~= before then call('HSET', STATE, 'kept_until', text(state.kept_until)) end
+    if state.kept_until ~= before then call('HSET', STATE, 'kept_until', text(state.kept_until / 1000)) end
   elseif state.stored or claims_added then
     call('DEL', STATE, ENDS, QUEUE, LOG)
   end

@@ -132,12 +132,13 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     take: Script::new(include_str!("take.lua")),
     give_back: Script::new(include_str!("give_back.lua")),
     give_back_one: Script::new(include_str!("give_back_one.lua")),
-    ask: by_the_rules!("words.lua", "ask_head.lua", "join.lua", "rules.lua", "ask.lua"),
+    ask: by_the_rules!("words.lua", "ask_head.lua", "join.lua", "asker.lua", "rules.lua", "ask.lua"),
     release: by_the_rules!(
         "release_head.lua",
         "words.lua",
         "hand_over.lua",
         "full_memory.lua",
+        "family.lua",
         "rules.lua",
         "release.lua"
     ),
@@ -145,13 +146,29 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
         "words.lua",
         "hand_over.lua",
         "full_memory.lua",
+        "family.lua",
         "rules.lua",
         "release.lua"
     ),
-    alter: by_the_rules!("words.lua", "rules.lua", "alter.lua"),
-    resize: by_the_rules!("words.lua", "rules.lua", "resize.lua"),
-    break_claims: by_the_rules!("full_memory.lua", "words.lua", "rules.lua", "row.lua", "break.lua"),
-    look: by_the_rules!("look_head.lua", "full_memory.lua", "words.lua", "rules.lua", "row.lua", "look.lua"),
+    alter: by_the_rules!("words.lua", "family.lua", "rules.lua", "alter.lua"),
+    resize: by_the_rules!("words.lua", "family.lua", "rules.lua", "resize.lua"),
+    break_claims: by_the_rules!(
+        "full_memory.lua",
+        "words.lua",
+        "family.lua",
+        "rules.lua",
+        "row.lua",
+        "break.lua"
+    ),
+    look: by_the_rules!(
+        "look_head.lua",
+        "full_memory.lua",
+        "words.lua",
+        "family.lua",
+        "rules.lua",
+        "row.lua",
+        "look.lua"
+    ),
     renew: Script::new(concat!(include_str!("read.lua"), include_str!("renew.lua"))),
     mend: Script::new(include_str!("mend.lua")),
     note: Script::new(include_str!("note.lua")),
