@@ -332,7 +332,7 @@ fn processes(server: &Redis) -> Result<()> {
     println!("\none name, {PROCESSES} processes");
     let mut rates = [Vec::new(), Vec::new()];
     let (mut spreads, mut commands) = (Vec::new(), Vec::new());
-    for _ in 0..3 {
+    for _ in 0..ROUNDS {
         for (at, who) in ["blpop", "leasehold"].into_iter().enumerate() {
             let ran = run_on(server, who, PROCESSES, SECTIONS, (0, 0))?;
             // What it takes to get going is not part of a cycle, and differs by a few commands.

@@ -185,12 +185,10 @@ impl Redis {
             ("b", matches!(taken, Taken::BeforeOthers)),
             ("s", self.strangers),
         ];
-        let how: String = letters.iter().filter(|(_, so)| *so).map(|(letter, _)| *letter).collect();
-        script
-            .arg(reply::owner_text(ask.owner))
-            .arg(self.waiter(ask, listens))
-            .arg(format!("{} {} {} {how}", name.family().word(), ask.capacity, ask.round))
-            .arg(not_after);
+        let how = letters.iter().filter(|(_, so)| *so).map(|(letter, _)| *letter);
+        let words = [name.family().word(), " ", &ask.capacity.to_string(), " ", &ask.round.to_string(), " "];
+        let terms: String = words.into_iter().chain(how).collect();
+        script.arg(reply::owner_text(ask.owner)).arg(self.waiter(ask, listens)).arg(terms).arg(not_after);
         if let Some(token) = self.notes.token(ask.owner) {
             script.arg(token);
         }
@@ -199,16 +197,22 @@ impl Redis {
 
     /// What a waiter is written down as, but for the time.
     fn waiter(&self, ask: &Ask, listens: bool) -> Vec<u8> {
-        let terms = format!(
-            "{} {} {} {} {} {} ",
-            if listens { "s" } else { "-" },
-            ask.weight,
-            ask.tokens.max(1),
+        let terms = [
+            u64::from(ask.weight),
+            u64::from(ask.tokens.max(1)),
             micros(ask.lease),
             micros(ask.lock_delay),
-            ask.value.len()
-        );
-        [terms.as_bytes(), &ask.value, self.who(&ask.holder).as_bytes()].concat()
+            ask.value.len() as u64,
+        ];
+        let mut text = Vec::with_capacity(128 + ask.value.len());
+        text.extend(if listens { b"s " } else { b"- " });
+        for number in terms {
+            text.extend(number.to_string().into_bytes());
+            text.push(b' ');
+        }
+        text.extend(&*ask.value);
+        text.extend(self.who(&ask.holder).as_bytes());
+        text
     }
 
     /// How a holder is written down: seat, process, host and label.

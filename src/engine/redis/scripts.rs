@@ -21,7 +21,9 @@ impl Script {
 
     /// A call of this script, without keys and arguments yet.
     pub(super) fn prepare(&'static self) -> Invocation {
-        Invocation { script: self, keys: Cmd::new(), args: Cmd::new() }
+        // What most need: to grow step by step costs more than all the rest of a call.
+        let words = || Cmd::with_capacity(6, 256);
+        Invocation { script: self, keys: words(), args: words() }
     }
 }
 
