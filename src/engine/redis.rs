@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use self::attempt::Step;
 use self::cluster::Cluster;
 use self::fleet::{Answered, Fleet, Request};
 use self::keys::{Keys, NameKeys};
@@ -205,7 +206,7 @@ impl Redis {
         let known = self.notes.forget(owner);
         let how = if known == Known::Nothing { &SCRIPTS.release_to_next } else { &SCRIPTS.release };
         if let Known::Text(text) = known
-            && self.give_back(&keys, text).await?
+            && self.give_back(&keys, text).await? == Some(true)
         {
             return Ok(Released::Claim);
         }
@@ -222,18 +223,22 @@ impl Redis {
         reply::released(released.unwrap_or_else(|| Err(self.fleet.given_up()))?)
     }
 
-    /// Gives back a lock if just this stands at its holder's key: all that is known of it, so nobody waits for it. False if that
-    /// is not so, or not known.
-    async fn give_back(&self, keys: &Arc<NameKeys>, text: String) -> Result<bool> {
+    /// Gives back a lock if just this stands at its holder's key: all that is known of it, so nobody waits for it. `None` if that
+    /// was not tried, or it is not known what came of it.
+    async fn give_back(&self, keys: &Arc<NameKeys>, text: String) -> Result<Option<bool>> {
         let alone = self.post.as_ref().and_then(Post::alone);
         if let Some(post) = self.post.as_ref().filter(|_| alone.is_none()) {
-            return Ok(post.give_back(keys, text).await == Some(true));
+            return Ok(post.give_back(keys, text).await);
+        }
+        // Where others want it too one of them is likely to wait, and should not wait for two round trips.
+        if keys.step() == Step::Whole {
+            return Ok(None);
         }
         let mut script = SCRIPTS.give_back_one.prepare();
         script.key(&keys.holder).arg(text);
         let given: Answered<u8> = Box::pin(self.fleet.call(&keys.holder, Request::Script(&script))).await?;
         drop(alone);
-        Ok(given.answer == 1)
+        Ok(Some(given.answer == 1))
     }
 
     /// Looks at a name; a second time if its token was not written down yet.

@@ -4,7 +4,7 @@ local function hand_over()
   local held = call('GET', HOLDER) or ''
   if string.sub(held, 13, 44) ~= ARGV[2] then return false end
   -- With one token: what is left of several is free again.
-  local kind, lease, since = string.match(held, '^([+?])%x+ 1 %d+ (%d+) %d+ (%d+) ', 12)
+  local kind, lease, since = string.match(held, '^leasehold/1([+?])%x+ 1 %d+ (%d+) %d+ (%d+) ')
   local found = kind and call('HMGET', STATE, 'last', 'ends') or {}
   if not found[1] then return false end
   local ends = kind == '+' and tonumber(found[2]) or since + math.min(tonumber(lease), CONFIRM)

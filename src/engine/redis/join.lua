@@ -3,7 +3,7 @@
 -- matters to nobody until the lock is free.
 local function join(owner)
   local held = call('GET', HOLDER) or ''
-  local kind, lease, since = string.match(held, '^([+?])%x+ %d+ %d+ (%d+) %d+ (%d+) ', 12)
+  local kind, lease, since = string.match(held, '^leasehold/1([+?])%x+ %d+ %d+ (%d+) %d+ (%d+) ')
   if not kind or string.sub(held, 13, 44) == owner then return nil end
   local found = call('HMGET', STATE, 'ends', 'kept_until', 'arrivals')
   if not found[3] then return nil end

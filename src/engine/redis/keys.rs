@@ -63,9 +63,8 @@ impl NameKeys {
     /// How to take the lock next.
     pub(super) fn step(&self) -> Step {
         match self.last.load(Ordering::Relaxed) {
-            0 => Step::Whole,
-            _ if self.shared.load(Ordering::Relaxed) => Step::Whole,
-            last => Step::AfterOurs(last),
+            last @ 1.. if !self.shared.load(Ordering::Relaxed) => Step::AfterOurs(last),
+            _ => Step::Whole,
         }
     }
 

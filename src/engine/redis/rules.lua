@@ -461,12 +461,12 @@ local function show()
   if sole then
     local claim = sole.claim
     latest = sole.ends
-    local nothing_else = state.capacity == WHOLE and state.declared == WHOLE and state.closed <= now and state.delay == 0
-      and not state.upgrader and not state.changes
+    local nothing_else = state.capacity == WHOLE and state.declared == WHOLE and state.closed <= now and not state.upgrader
+      and not state.changes
     -- What the holder's key can not say is not plain.
-    local plain = nothing_else and claim.confirmed and claim.token > 0 and state.waiting == 0
+    local plain = nothing_else and claim.confirmed and claim.delay == 0 and claim.token > 0 and state.waiting == 0
     -- What is simple, join.lua and hand_over.lua do.
-    local simple = nothing_else and state.seen == 0
+    local simple = nothing_else and state.delay == 0 and state.seen == 0
     local before = kind
     kind = plain and ' ' or not simple and ':' or claim.confirmed and '+' or '?'
     if holder_stale or kind ~= before then
