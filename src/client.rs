@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher as _, Hasher as _};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::Sleep;
 
 use crate::claim::{Claim, Holder, OwnerId, WHOLE};
 use crate::client::acquire::{Wakes, Want};
@@ -361,24 +363,28 @@ impl Inner {
         limit: Duration,
         reply: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        let mut reply = std::pin::pin!(reply);
-        // An embedded engine has answered when it is first asked; that needs no timer.
-        if let Poll::Ready(answer) =
-            std::future::poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await
-        {
-            return answer;
-        }
-        match tokio::time::timeout(limit, reply).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::Unavailable {
+        let mut reply = pin!(reply);
+        let mut timer = pin!(None::<Sleep>);
+        let answer = poll_fn(|context| {
+            if let Poll::Ready(answer) = reply.as_mut().poll(context) {
+                return Poll::Ready(Some(answer));
+            }
+            // An embedded engine has answered when it is first asked; that needs no timer.
+            if timer.is_none() {
+                timer.set(Some(tokio::time::sleep(limit)));
+            }
+            timer.as_mut().as_pin_mut().map_or(Poll::Pending, |timer| timer.poll(context).map(|()| None))
+        });
+        answer.await.unwrap_or_else(|| {
+            Err(Error::Unavailable {
                 engine: self.engine.guarantees().engine,
                 what: match self.engine.trouble() {
                     Some(trouble) => format!("no answer within {limit:?}; {trouble}"),
                     None => format!("no answer within {limit:?}"),
                 },
                 source: None,
-            }),
-        }
+            })
+        })
     }
 
     fn line(&self, name: &Name) -> Arc<Line> {

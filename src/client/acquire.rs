@@ -115,14 +115,14 @@ impl Inner {
     ) -> Result<Option<Hold>> {
         let terms = want.terms;
         // Only what is held alone can be handed on inside this process.
-        let turn_kept = turn.is_some() && want.exclusive();
-        let mut ask = Ask {
+        let handed_on = turn.is_some() && want.exclusive() && want.line.crowded();
+        let ask = Ask {
             owner: self.next_owner(),
             weight: terms.weight,
             capacity: terms.capacity,
             lease: terms.lease,
             lock_delay: terms.lock_delay,
-            tokens: if turn_kept && want.line.crowded() { self.options.hand_over_tokens } else { 1 },
+            tokens: if handed_on { self.options.hand_over_tokens } else { 1 },
             wait: patience != Patience::None,
             answer_within: self.options.call_limit,
             round: 0,
@@ -130,72 +130,15 @@ impl Inner {
             value: Arc::clone(&want.value),
             logged: want.logged,
         };
-        let mut pending = self.pending(want, ask.owner);
-        let mut waiting: Option<Registered> = None;
-        loop {
-            self.check_open()?;
-            let asked_at = self.clock.now();
-            ask.round += 1;
-            let mut answer = self.call(self.engine.acquire(&want.name, &ask)).await?;
-            let mut believed = terms.lease;
-            if let Answer::Queued(pause) = answer {
-                if patience.over(self.clock.now()) {
-                    return Ok(None);
-                }
-                let waiting = waiting.get_or_insert_with(|| {
-                    self.events.waiting(&want.name);
-                    self.wakes.register(ask.owner)
-                });
-                let told = self.rest(waiting, pause, patience, started).await;
-                // Granted after this asking, so no earlier than it was sent. Who never confirms is taken for dead soon; the
-                // keeper confirms. A lock delay is for those who have: they ask.
-                let told = told.filter(|told| told.round == ask.round && terms.lock_delay.is_zero());
-                let Some(Told { grant, .. }) = told else { continue };
-                believed = terms.lease.min(CONFIRM);
-                if self.clock.now() >= asked_at + believed - margin(terms.lease) {
-                    continue;
-                }
-                answer = Answer::Granted(grant);
+        let pending = self.pending(want, ask.owner);
+        let mut request = Request { client: self, want, ask, pending, turn, patience, started };
+        let (answer, asked_at) = request.send().await?;
+        match answer {
+            Answer::Granted(grant) if !request.is_late(asked_at, terms.lease) => {
+                Ok(Some(request.hold(grant, asked_at, terms.lease)))
             }
-            match answer {
-                Answer::Granted(grant) => {
-                    // An answer that comes after the deadline is a no, whatever it says.
-                    if self.clock.now() >= asked_at + believed - margin(terms.lease) {
-                        ask.owner = self.next_owner();
-                        ask.round = 0;
-                        pending = self.pending(want, ask.owner);
-                        waiting = None;
-                        if patience == Patience::None || patience.over(self.clock.now()) {
-                            return Ok(None);
-                        }
-                        continue;
-                    }
-                    let (client, name) = (Arc::clone(self), want.name.clone());
-                    let turn = turn.filter(|_| turn_kept);
-                    let lease = Lease::new(client, name, ask.owner, terms, grant, asked_at, turn);
-                    if believed < terms.lease {
-                        lease.believe(asked_at, believed);
-                    }
-                    let lease = Arc::new(lease);
-                    pending.disarm();
-                    self.keeper.keep(&lease);
-                    if self.wakes.woken_early(ask.owner) {
-                        // It may have been broken since it was granted.
-                        lease.renew_soon();
-                        self.keeper.look_now();
-                    }
-                    return Ok(Some(Hold::new(lease)));
-                }
-                Answer::Refused(refused) => {
-                    pending.disarm();
-                    return Err(refusal(&want.name, refused));
-                }
-                Answer::Busy(_) => {
-                    pending.disarm();
-                    return Ok(None);
-                }
-                Answer::Queued(_) => {}
-            }
+            // In a box of its own: who gets it at once does not carry it around.
+            answer => Box::pin(request.wait(answer, asked_at)).await,
         }
     }
 
@@ -219,6 +162,104 @@ impl Inner {
             () = sleep_until(&*self.clock, again.min(patience.end())) => {}
         }
         waiting.wakes.table().told.remove(&waiting.owner)
+    }
+}
+
+/// A caller's request, until it is granted or given up. Dropped, it leaves nothing behind at the engine.
+struct Request<'a> {
+    client: &'a Arc<Inner>,
+    want: &'a Want,
+    ask: Ask,
+    pending: Pending,
+    turn: Option<Turn>,
+    patience: Patience,
+    started: Moment,
+}
+
+impl Request<'_> {
+    /// Asks the engine once, and says when.
+    async fn send(&mut self) -> Result<(Answer, Moment)> {
+        let client = self.client;
+        client.check_open()?;
+        let asked_at = client.clock.now();
+        self.ask.round += 1;
+        let answer = client.call(client.engine.acquire(&self.want.name, &self.ask)).await?;
+        Ok((answer, asked_at))
+    }
+
+    /// True if a grant that was asked for at that time, and is good for that long, is over.
+    fn is_late(&self, asked_at: Moment, good_for: Duration) -> bool {
+        self.client.clock.now() >= asked_at + good_for - margin(self.want.terms.lease)
+    }
+
+    fn hold(mut self, grant: Grant, asked_at: Moment, good_for: Duration) -> Hold {
+        let (client, want, owner) = (self.client, self.want, self.ask.owner);
+        // Whoever shares the name does not keep others of this process from asking.
+        let turn = self.turn.filter(|_| want.exclusive());
+        let name = want.name.clone();
+        let lease = Lease::new(Arc::clone(client), name, owner, want.terms, grant, asked_at, turn);
+        if good_for < want.terms.lease {
+            lease.believe(asked_at, good_for);
+        }
+        let lease = Arc::new(lease);
+        self.pending.disarm();
+        client.keeper.keep(&lease);
+        if client.wakes.woken_early(owner) {
+            // It may have been broken since it was granted.
+            lease.renew_soon();
+            client.keeper.look_now();
+        }
+        Hold::new(lease)
+    }
+
+    /// Goes on from an answer that was not a grant, or one that came too late.
+    async fn wait(mut self, mut answer: Answer, mut asked_at: Moment) -> Result<Option<Hold>> {
+        let (client, want, patience) = (self.client, self.want, self.patience);
+        let mut waiting: Option<Registered> = None;
+        loop {
+            match answer {
+                // An answer that comes after the deadline is a no, whatever it says.
+                Answer::Granted(_) if self.is_late(asked_at, want.terms.lease) => {
+                    self.ask.owner = client.next_owner();
+                    self.ask.round = 0;
+                    self.pending = client.pending(want, self.ask.owner);
+                    waiting = None;
+                    if patience == Patience::None || patience.over(client.clock.now()) {
+                        return Ok(None);
+                    }
+                }
+                Answer::Granted(grant) => return Ok(Some(self.hold(grant, asked_at, want.terms.lease))),
+                Answer::Queued(pause) => {
+                    if patience.over(client.clock.now()) {
+                        return Ok(None);
+                    }
+                    let waiting = waiting.get_or_insert_with(|| {
+                        client.events.waiting(&want.name);
+                        client.wakes.register(self.ask.owner)
+                    });
+                    let told = client.rest(waiting, pause, patience, self.started).await;
+                    // Granted after this asking, so no earlier than it was sent. Who never confirms is taken for dead soon; the
+                    // keeper confirms. A lock delay is for those who have: they ask.
+                    let good_for = want.terms.lease.min(CONFIRM);
+                    if let Some(Told { grant, round }) = told
+                        && round == self.ask.round
+                        && want.terms.lock_delay.is_zero()
+                        && !self.is_late(asked_at, good_for)
+                    {
+                        return Ok(Some(self.hold(grant, asked_at, good_for)));
+                    }
+                }
+                Answer::Refused(refused) => {
+                    self.pending.disarm();
+                    return Err(refusal(&want.name, refused));
+                }
+                Answer::Busy(_) => {
+                    self.pending.disarm();
+                    return Ok(None);
+                }
+            }
+            (answer, asked_at) = self.send().await?;
+        }
     }
 }
 

@@ -372,23 +372,30 @@ impl Drop for Ending {
     }
 }
 
-/// Releases the claim, trying again while the engine is out of reach and the lease may still stand.
+/// Releases the claim.
 async fn give_back(lease: &Lease, used: u64) -> Result<Released> {
     let client = &lease.client;
+    match client.call(client.engine.release(&lease.name, lease.owner, used)).await {
+        // In a box of its own: it is needed seldom.
+        Err(error) => Box::pin(give_back_again(lease, used, error)).await,
+        released => released,
+    }
+}
+
+/// Tries again while the engine is out of reach and the lease may still stand.
+async fn give_back_again(lease: &Lease, used: u64, mut error: Error) -> Result<Released> {
+    let client = &lease.client;
     let give_up = lease.deadline() + margin(lease.terms.lease);
-    let mut asked_before = false;
-    loop {
-        let released = client.call(client.engine.release(&lease.name, lease.owner, used)).await;
-        match released {
-            Err(error) if error.is_retryable() && client.clock.now() < give_up => {
-                asked_before = true;
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+    while error.is_retryable() && client.clock.now() < give_up {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        match client.call(client.engine.release(&lease.name, lease.owner, used)).await {
             // Only the answer was lost: it was held when it was first given back.
-            Ok(Released::Nothing) if asked_before => return Ok(Released::Claim),
-            answer => return answer,
+            Ok(Released::Nothing) => return Ok(Released::Claim),
+            Err(again) => error = again,
+            released => return released,
         }
     }
+    Err(error)
 }
 
 /// Leaves the queue, or gives back a grant that nobody waits for any more, when a request is dropped half way.
