@@ -182,7 +182,7 @@ impl Redis {
 
     /// Makes sure that enough replicas have heard of what was written over a connection.
     async fn confirm<T>(&self, answered: &mut Answered<T>) -> Result<()> {
-        let wanted = self.copies.of(answered.replicas);
+        let wanted = self.copies.of(answered.connected.facts.replicas);
         if wanted == 0 {
             return Ok(());
         }
@@ -202,43 +202,39 @@ impl Redis {
     }
 
     async fn release_whole(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
-        let keys = self.keys.of(name)?;
-        let known = self.notes.forget(owner);
-        let how = if known == Known::Nothing { &SCRIPTS.release_to_next } else { &SCRIPTS.release };
-        if let Known::Text(text) = known
-            && self.give_back(&keys, text).await? == Some(true)
-        {
-            return Ok(Released::Claim);
-        }
-        let script = release_script(how, name, &keys, owner, used);
-        let alone = self.post.as_ref().and_then(Post::alone);
-        let Some(post) = self.post.as_ref().filter(|_| alone.is_none()) else {
-            let wakes = std::ptr::eq(how, &SCRIPTS.release_to_next);
-            let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
-            let released: Result<Answered<i64>> = Box::pin(self.fleet.call(&keys.holder, request)).await;
-            drop(alone);
-            return reply::released(released?.answer);
+        let (keys, how) = match self.notes.forget(owner) {
+            Known::Text(keys, text) => {
+                if self.give_back(&keys, text).await? == Some(true) {
+                    return Ok(Released::Claim);
+                }
+                (keys, &SCRIPTS.release)
+            }
+            Known::Taken => (self.keys.of(name)?, &SCRIPTS.release),
+            Known::Nothing => (self.keys.of(name)?, &SCRIPTS.release_to_next),
         };
-        let released = post.release(script).await;
-        reply::released(released.unwrap_or_else(|| Err(self.fleet.given_up()))?)
+        let script = release_script(how, name, &keys, owner, used);
+        let wakes = std::ptr::eq(how, &SCRIPTS.release_to_next);
+        reply::released(match &self.post {
+            Some(post) => post.release(script, wakes).await?,
+            None => {
+                let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
+                Box::pin(self.fleet.call(&keys.holder, request)).await?.answer
+            }
+        })
     }
 
     /// Gives back a lock if just this stands at its holder's key: all that is known of it, so nobody waits for it. `None` if that
-    /// was not tried, or it is not known what came of it.
+    /// was not tried.
     async fn give_back(&self, keys: &Arc<NameKeys>, text: String) -> Result<Option<bool>> {
-        let alone = self.post.as_ref().and_then(Post::alone);
-        if let Some(post) = self.post.as_ref().filter(|_| alone.is_none()) {
-            return Ok(post.give_back(keys, text).await);
+        match &self.post {
+            Some(post) => post.give_back(keys, text).await,
+            None if keys.step() == Step::Whole => Ok(None),
+            None => {
+                let script = give_back_script(keys, &text);
+                let given = Box::pin(self.run::<u8>(&keys.holder, &script)).await?;
+                Ok(Some(given == 1))
+            }
         }
-        // Where others want it too one of them is likely to wait, and should not wait for two round trips.
-        if keys.step() == Step::Whole {
-            return Ok(None);
-        }
-        let mut script = SCRIPTS.give_back_one.prepare();
-        script.key(&keys.holder).arg(text);
-        let given: Answered<u8> = Box::pin(self.fleet.call(&keys.holder, Request::Script(&script))).await?;
-        drop(alone);
-        Ok(Some(given.answer == 1))
     }
 
     /// Looks at a name; a second time if its token was not written down yet.
@@ -253,10 +249,7 @@ impl Redis {
 
     async fn look_at(&self, name: &Name, seen: u64, waiters: bool) -> Result<View> {
         let keys = self.keys.of(name)?;
-        let mut script = SCRIPTS.look.prepare();
-        for key in keys.all() {
-            script.key(key);
-        }
+        let mut script = SCRIPTS.look.on(&keys.all());
         // A number that a script can hold.
         script.arg(name.family().word()).arg(seen.min(1 << 53)).arg(u8::from(waiters));
         reply::view(self.run(&keys.holder, &script).await?)
@@ -288,16 +281,20 @@ impl Redis {
 
     /// Renews claims that are on one server, in one call.
     async fn renew_here(&self, renewals: &[&Renewal]) -> Result<Vec<Renewed>> {
-        let mut script = SCRIPTS.renew.prepare();
-        let mut here = String::new();
+        let names = renewals.iter().map(|renewal| self.keys.of(&renewal.name));
+        let names: Vec<Arc<NameKeys>> = names.collect::<Result<_>>()?;
+        let Some(first) = names.first() else { return Ok(Vec::new()) };
+        let mut keys = Vec::with_capacity(names.len() * 5);
+        for NameKeys { holder, state, ends, queue, log, .. } in names.iter().map(|keys| &**keys) {
+            keys.extend([holder, state, ends, queue, log].map(String::as_str));
+        }
+        let mut script = SCRIPTS.renew.on(&keys);
         for renewal in renewals {
-            let keys = self.keys.of(&renewal.name)?;
-            here.clone_from(&keys.holder);
-            script.key(&keys.holder).key(&keys.state).key(&keys.ends).key(&keys.queue).key(&keys.log);
             script.arg(renewal.name.family().word());
             script.arg(reply::owner_text(renewal.owner)).arg(micros(renewal.lease));
         }
-        let mut answered: Answered<Vec<u8>> = self.fleet.call(&here, Request::Script(&script)).await?;
+        let mut answered: Answered<Vec<u8>> =
+            self.fleet.call(&first.holder, Request::Script(&script)).await?;
         self.confirm(&mut answered).await?;
         let verdict = |verdict: &u8| if *verdict == 1 { Renewed::Yes } else { Renewed::Gone };
         Ok(answered.answer.iter().map(verdict).collect())
@@ -331,6 +328,12 @@ fn lacks_a_token(view: &View) -> bool {
     view.claims.iter().any(|held| held.claim.token == 0 && held.claim.owner != OwnerId(0))
 }
 
+fn give_back_script(keys: &NameKeys, text: &str) -> Invocation {
+    let mut script = SCRIPTS.give_back_one.on(&[&keys.holder]);
+    script.arg(text);
+    script
+}
+
 fn release_script(
     how: &'static Script,
     name: &Name,
@@ -338,10 +341,7 @@ fn release_script(
     owner: OwnerId,
     used: u64,
 ) -> Invocation {
-    let mut script = how.prepare();
-    for key in keys.all() {
-        script.key(key);
-    }
+    let mut script = how.on(&keys.all());
     script.arg(name.family().word()).arg(reply::owner_text(owner)).arg(used);
     script
 }
@@ -389,10 +389,7 @@ impl Engine for Redis {
     fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
         Box::pin(async move {
             let keys = self.keys.of(name)?;
-            let mut script = SCRIPTS.alter.prepare();
-            for key in keys.all() {
-                script.key(key);
-            }
+            let mut script = SCRIPTS.alter.on(&keys.all());
             script.arg(name.family().word()).arg(reply::owner_text(owner));
             match alteration {
                 Alteration::Downgrade { weight, token } => script.arg("downgrade").arg(weight).arg(token),
@@ -412,10 +409,7 @@ impl Engine for Redis {
     fn resize<'a>(&'a self, name: &'a Name, declared: u32, capacity: u32) -> Reply<'a, ()> {
         Box::pin(async move {
             let keys = self.keys.of(name)?;
-            let mut script = SCRIPTS.resize.prepare();
-            for key in keys.all() {
-                script.key(key);
-            }
+            let mut script = SCRIPTS.resize.on(&keys.all());
             script.arg(name.family().word()).arg(declared).arg(capacity);
             let answer: Vec<i64> = self.run(&keys.holder, &script).await?;
             match reply::answer(&answer)? {
@@ -470,10 +464,7 @@ impl Engine for Redis {
     fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
         Box::pin(async move {
             let keys = self.keys.of(name)?;
-            let mut script = SCRIPTS.break_claims.prepare();
-            for key in keys.all() {
-                script.key(key);
-            }
+            let mut script = SCRIPTS.break_claims.on(&keys.all());
             script.arg(name.family().word());
             // The token of a lock that was taken an instant ago stands nowhere yet.
             let before = self.look_well(name, u64::MAX).await?.claims;
@@ -489,8 +480,8 @@ impl Engine for Redis {
     fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
         Box::pin(async move {
             let key = self.keys.cell(name)?;
-            let mut script = SCRIPTS.swap.prepare();
-            script.key(&key).arg("read");
+            let mut script = SCRIPTS.swap.on(&[&key]);
+            script.arg("read");
             reply::cell(self.run(&key, &script).await?)
         })
     }
@@ -498,8 +489,8 @@ impl Engine for Redis {
     fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
         Box::pin(async move {
             let key = self.keys.cell(name)?;
-            let mut script = SCRIPTS.swap.prepare();
-            script.key(&key).arg("swap").arg(version);
+            let mut script = SCRIPTS.swap.on(&[&key]);
+            script.arg("swap").arg(version);
             match &value {
                 Some(CellValue { bytes, lives }) => {
                     script.arg(micros(*lives).div_ceil(1000).max(1)).arg(bytes.as_slice())

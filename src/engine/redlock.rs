@@ -28,9 +28,9 @@ use self::place::Place;
 use self::rules::majority;
 use self::scripts::SCRIPTS;
 use super::keys::Keys;
-use super::link::{Connected, Link};
+use super::link::Link;
 use super::reply::{host_text, owner_text};
-use super::scripts::{Invocation, Script};
+use super::scripts::Invocation;
 use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Refused, Released, Seat, WHOLE};
 use crate::engine::{
     AfterDeath, Cell, CellValue, Engine, Guarantees, Hints, Reach, Renewal, Renewed, Reply, Swapped, View,
@@ -146,11 +146,9 @@ struct NameKeys {
 }
 
 impl NameKeys {
-    fn give(&self, script: &mut Invocation) {
-        for key in [&self.holder, &self.token, &self.state, &self.ends, &self.queue, &self.gone] {
-            script.key(key);
-        }
-        script.key(MEMBER).key(TOP).key(FLOOR);
+    fn all(&self) -> [&str; 9] {
+        let NameKeys { holder, token, state, ends, queue, gone } = self;
+        [holder, token, state, ends, queue, gone, MEMBER, TOP, FLOOR]
     }
 }
 
@@ -301,8 +299,7 @@ impl Redlock {
     /// are an error. A majority that has answered does not wait for long.
     async fn everywhere<T: redis::FromRedisValue + Send + 'static>(
         &self,
-        script: impl Fn(&mut Invocation) + Send + Sync + 'static,
-        which: &'static Script,
+        script: impl Fn() -> Invocation + Send + Sync + 'static,
     ) -> Result<(Vec<T>, Vec<(usize, Error)>)> {
         self.check_process()?;
         let script = Arc::new(script);
@@ -310,12 +307,7 @@ impl Redlock {
         for node in self.nodes.iter() {
             let (node, send, script) = (Arc::clone(node), send.clone(), Arc::clone(&script));
             self.runtime.spawn(async move {
-                let prepare = |_: &Connected| {
-                    let mut invocation = which.prepare();
-                    script(&mut invocation);
-                    invocation
-                };
-                let answer = node.run_within(LIMIT, prepare).await;
+                let answer = node.run_within(LIMIT, |_| script()).await;
                 send.send((node.number, answer)).ok();
             });
         }
@@ -336,11 +328,12 @@ impl Redlock {
     async fn downgrade(&self, name: &Name, owner: OwnerId, token: u64) -> Result<Answer> {
         let keys = self.keys_of(name, owner)?;
         let stamp = self.next_stamp();
-        let give = move |script: &mut Invocation| {
-            keys.give(script);
+        let script = move || {
+            let mut script = SCRIPTS.downgrade.on(&keys.all());
             script.arg(owner_text(owner)).arg(stamp).arg(token);
+            script
         };
-        let (answers, failures): (Vec<u8>, _) = self.everywhere(give, &SCRIPTS.downgrade).await?;
+        let (answers, failures): (Vec<u8>, _) = self.everywhere(script).await?;
         let needed = majority(self.nodes.len());
         let done = answers.iter().filter(|answer| **answer == 1).count();
         if done >= needed {
@@ -360,11 +353,12 @@ impl Redlock {
             return Ok(View::default());
         }
         let keys = self.keys_of(name, OwnerId(0))?;
-        let give = move |script: &mut Invocation| {
-            keys.give(script);
+        let script = move || {
+            let mut script = SCRIPTS.look.on(&keys.all());
             script.arg(owner_text(OwnerId(0))).arg(0);
+            script
         };
-        let (looks, _): (Vec<reply::Look>, _) = self.everywhere(give, &SCRIPTS.look).await?;
+        let (looks, _): (Vec<reply::Look>, _) = self.everywhere(script).await?;
         reply::view(self.nodes.len(), &looks)
     }
 
@@ -535,11 +529,12 @@ impl Engine for Redlock {
                 return Ok(Vec::new());
             }
             let keys = self.keys_of(name, OwnerId(0))?;
-            let give = move |script: &mut Invocation| {
-                keys.give(script);
+            let script = move || {
+                let mut script = SCRIPTS.break_claims.on(&keys.all());
                 script.arg(owner_text(OwnerId(0))).arg(0);
+                script
             };
-            let (broken, _): (Vec<reply::Broken>, _) = self.everywhere(give, &SCRIPTS.break_claims).await?;
+            let (broken, _): (Vec<reply::Broken>, _) = self.everywhere(script).await?;
             reply::broken(self.nodes.len(), &broken)
         })
     }

@@ -10,7 +10,6 @@ use super::attempt::{self, Attempt, Counted, HolderText, Step};
 use super::fleet::{Answered, Fleet, Request};
 use super::keys::NameKeys;
 use super::place::Copies;
-use super::post::{Alone, Post};
 use super::scripts::{Invocation, SCRIPTS};
 use super::{Redis, micros, reply};
 use crate::claim::{Answer, Ask, Grant, Holder, OwnerId, WHOLE};
@@ -95,30 +94,25 @@ impl Redis {
         text: HolderText,
         step: Step,
     ) -> Result<(Option<Attempt>, String)> {
-        let alone = self.post.as_ref().and_then(Post::alone);
         match &self.post {
-            Some(post) if alone.is_none() => Ok(post.take(keys, text, step).await),
+            Some(post) => post.take(keys, text, step).await,
             // In a box of its own: what goes by post need not carry it around.
-            _ => Box::pin(self.attempt_alone(keys, text, step, alone)).await,
+            None => Box::pin(self.attempt_confirmed(keys, text, step)).await,
         }
     }
 
-    async fn attempt_alone(
+    /// Tries to take a lock where others must hear of it before it counts, or in a cluster.
+    async fn attempt_confirmed(
         &self,
         keys: &Arc<NameKeys>,
         text: HolderText,
         step: Step,
-        alone: Option<Alone<'_>>,
     ) -> Result<(Option<Attempt>, String)> {
         let mut commands = Pipeline::with_capacity(step.answers());
         step.add(&mut commands, keys, &text);
         let mut answered: Answered<Value> =
             self.fleet.call(&keys.holder, Request::Commands(&commands, step)).await?;
-        drop(alone);
-        let attempt = match &answered.answer {
-            Value::Array(answers) => step.read(&mut answers.as_slice(), answered.since),
-            _ => None,
-        };
+        let attempt = step.read(&mut attempt::answers(&answered.answer), answered.connected.since);
         if attempt.is_some_and(|attempt| attempt.set && attempt.counted != Counted::Others) {
             self.confirm(&mut answered).await?;
         }
@@ -127,10 +121,7 @@ impl Redis {
 
     /// Whether a lock is still the owner's, and under which token: see the script.
     async fn mend(&self, name: &Name, keys: &NameKeys, owner: OwnerId) -> Result<i64> {
-        let mut mend = SCRIPTS.mend.prepare();
-        keys.all().iter().for_each(|key| {
-            mend.key(*key);
-        });
+        let mut mend = SCRIPTS.mend.on(&keys.all());
         mend.arg(name.family().word()).arg(reply::owner_text(owner));
         self.run(&keys.holder, &mend).await
     }
@@ -173,10 +164,7 @@ impl Redis {
         listens: bool,
         not_after: u64,
     ) -> Invocation {
-        let mut script = SCRIPTS.ask.prepare();
-        for key in keys.all() {
-            script.key(key);
-        }
+        let mut script = SCRIPTS.ask.on(&keys.all());
         let mutex = ask.weight == WHOLE && ask.lock_delay.is_zero() && ask.value.is_empty();
         let letters = [
             ("m", mutex),

@@ -25,8 +25,7 @@ impl HolderText {
     /// The script that takes the lock, with a counter of which nothing is known.
     pub(super) fn script(&self, keys: &NameKeys) -> Invocation {
         let (before, token_and_after) = self.text.split_at(START);
-        let mut script = SCRIPTS.take.prepare();
-        script.key(&keys.holder).key(&keys.token).key(&keys.state);
+        let mut script = SCRIPTS.take.on(&[&keys.holder, &keys.token, &keys.state]);
         script.arg(before).arg(&token_and_after[1..]).arg(self.lease);
         script
     }
@@ -130,6 +129,11 @@ impl Step {
         };
         Some(Attempt { set: *set == Value::Okay, counted })
     }
+}
+
+/// The answers to several commands.
+pub(super) fn answers(answer: &Value) -> &[Value] {
+    if let Value::Array(answers) = answer { answers } else { &[] }
 }
 
 /// Counters below this have not been started at the server's time.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ConnectionInfo, Value};
 
 use super::failure::{ENGINE, failed, unreachable};
-use super::fleet::Request;
+use super::fleet::{Answered, Request};
 use super::link::{Connected, Heard, Link, Target};
 use super::source::{Source, client};
 use crate::error::{Error, Result};
@@ -203,7 +203,7 @@ impl Cluster {
     }
 
     /// A connection to the member that has a key. One that is out of reach may have been replaced.
-    pub(super) async fn connected(&self, key: &str) -> Result<Connected> {
+    pub(super) async fn connected(&self, key: &str) -> Result<Arc<Connected>> {
         loop {
             let member = match self.member(key).await {
                 Ok(member) => member,
@@ -234,18 +234,19 @@ impl Cluster {
 
     /// Sends a request to the member that has a key, and follows the key where it goes. While a slot is on its way, the keys of a name
     /// are not all in one place, and nothing can be done with it; the caller's own time limit ends the wait.
-    pub(super) async fn call(&self, key: &str, request: Request<'_>) -> Result<(Value, Connected)> {
+    pub(super) async fn call(&self, key: &str, request: Request<'_>) -> Result<Answered<Value>> {
         let (mut moves, mut waits) = (0, 0);
         loop {
             let connected = self.connected(key).await?;
             let member = self.member(key).await?;
             let mut connection = connected.connection.clone();
-            let error = match member.while_up(&connected, pin!(request.send(&mut connection))).await {
+            let answer = connected.while_up(pin!(request.send(&mut connection))).await;
+            let error = match answer {
                 Some(Ok(answer)) => {
                     if waits > 0 {
                         self.state().trouble.clear();
                     }
-                    return Ok((answer, connected));
+                    return Ok(Answered { answer, connection, connected });
                 }
                 Some(Err(error)) => error,
                 None => return Err(member.given_up()),
@@ -296,19 +297,19 @@ impl Cluster {
 
     /// Asks the member that a slot is on its way to, over a connection of its own: the permission is for the very next command.
     /// `None` if it is not ready.
-    async fn ask_there(&self, member: &str, request: Request<'_>) -> Result<Option<(Value, Connected)>> {
+    async fn ask_there(&self, member: &str, request: Request<'_>) -> Result<Option<Answered<Value>>> {
         // Nothing before the script, then.
         let request = if let Request::Waking(script) = request { Request::Script(script) } else { request };
         let link = self.link(member).await?;
-        let mut connected = link.connected().await?;
+        let connected = link.connected().await?;
         let client = client(self.info(member)?).map_err(|error| unreachable(member, error))?;
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-        connected.connection = connection.map_err(|error| unreachable(member, error))?;
-        let asking = redis::cmd("ASKING").query_async::<Value>(&mut connected.connection).await;
+        let mut connection = connection.map_err(|error| unreachable(member, error))?;
+        let asking = redis::cmd("ASKING").query_async::<Value>(&mut connection).await;
         asking.map_err(|error| failed(member, error))?;
-        match request.send(&mut connected.connection).await {
-            Ok(answer) => Ok(Some((answer, connected))),
+        match request.send(&mut connection).await {
+            Ok(answer) => Ok(Some(Answered { answer, connection, connected })),
             Err(error) if matches!(error.code(), Some("TRYAGAIN" | "MOVED" | "ASK" | "NOSCRIPT")) => Ok(None),
             Err(error) => Err(failed(member, error)),
         }
@@ -325,9 +326,10 @@ impl Cluster {
     async fn learn(&self) -> Result<()> {
         let links: Vec<Arc<Link>> = self.state().links.values().cloned().collect();
         for link in links {
-            let Some(mut connected) = link.connected_now() else { continue };
+            let Some(connected) = link.connected_now() else { continue };
+            let mut connection = connected.connection.clone();
             let asked = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-            let asked = asked.query_async(&mut connected.connection);
+            let asked = asked.query_async(&mut connection);
             if let Ok(Ok(slots)) = tokio::time::timeout(MEMBER_LIMIT, asked).await
                 && self.read(&slots, &member_name(&link))
             {

@@ -11,7 +11,7 @@ use super::cluster::Cluster;
 use super::failure::{ENGINE, failed};
 use super::link::{Connected, Link, Writer};
 use super::scripts::Invocation;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The servers that keep the names.
 #[derive(Debug)]
@@ -54,14 +54,13 @@ impl Request<'_> {
 pub(super) struct Answered<T> {
     pub(super) answer: T,
     pub(super) connection: MultiplexedConnection,
-    pub(super) replicas: u32,
-    /// See [`Connected`].
-    pub(super) since: u64,
+    /// The server.
+    pub(super) connected: Arc<Connected>,
 }
 
 impl Fleet {
     /// A connection to the server that has a key.
-    pub(super) async fn connected(&self, key: &str) -> Result<Connected> {
+    pub(super) async fn connected(&self, key: &str) -> Result<Arc<Connected>> {
         match self {
             Fleet::One(link) => link.connected().await,
             Fleet::Cluster(cluster) => Box::pin(cluster.connected(key)).await,
@@ -78,34 +77,29 @@ impl Fleet {
         Ok(self.connected(key).await?.server_now())
     }
 
-    /// The error for a call that nobody will answer any more.
-    pub(super) fn given_up(&self) -> Error {
-        Error::Unavailable { engine: ENGINE, what: self.trouble(), source: None }
-    }
-
     /// Sends a request to the server that has a key.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         key: &str,
         request: Request<'_>,
     ) -> Result<Answered<T>> {
-        let (answer, connected) = match self {
+        let Answered { answer, connection, connected } = match self {
             Fleet::One(link) => {
                 let connected = link.connected().await?;
                 let mut connection = connected.connection.clone();
-                (link.call(&connected, pin!(request.send(&mut connection))).await?, connected)
+                let answer = link.call(&connected, pin!(request.send(&mut connection))).await?;
+                Answered { answer, connection, connected }
             }
             // In a box, because it is large.
             Fleet::Cluster(cluster) => Box::pin(cluster.call(key, request)).await?,
         };
-        let read = from_redis_value(answer).map_err(|error| super::reply::strange(&error.to_string()))?;
-        let Connected { connection, facts, since, .. } = connected;
-        Ok(Answered { answer: read, connection, replicas: facts.replicas, since })
+        let answer = from_redis_value(answer).map_err(|error| super::reply::strange(&error.to_string()))?;
+        Ok(Answered { answer, connection, connected })
     }
 
     /// Sends a command of which only the failure matters to the server that has a key.
     pub(super) async fn tell(&self, key: &str, command: &Cmd) -> Result<()> {
-        let mut connection = self.connected(key).await?.connection;
+        let mut connection = self.connected(key).await?.connection.clone();
         command.query_async(&mut connection).await.map_err(|error| failed(ENGINE, error))
     }
 

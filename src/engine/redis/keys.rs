@@ -17,8 +17,15 @@ pub(super) struct Keys {
     pub(super) prefix: String,
     /// Names are keys as they are.
     pub(super) raw: bool,
-    /// The keys of names that were used lately.
-    known: Mutex<HashMap<Name, Arc<NameKeys>>>,
+    known: Mutex<Known>,
+}
+
+/// The keys of names that were used lately.
+#[derive(Debug, Default)]
+struct Known {
+    /// What most want who want one.
+    last: Option<(Name, Arc<NameKeys>)>,
+    by_name: HashMap<Name, Arc<NameKeys>>,
 }
 
 /// The keys of one name, in the order of every script.
@@ -105,19 +112,28 @@ impl Keys {
     pub(super) fn of(&self, name: &Name) -> Result<Arc<NameKeys>> {
         // To make them anew takes as long as all the rest that is done for a call.
         const MOST_KNOWN: usize = 4096;
-        if let Some(keys) = self.known().get(name) {
+        let mut known = self.known();
+        if let Some((last, keys)) = &known.last
+            && last == name
+        {
             return Ok(Arc::clone(keys));
         }
-        let keys = Arc::new(self.make(name)?);
-        let mut known = self.known();
-        if known.len() >= MOST_KNOWN {
-            known.clear();
-        }
-        known.insert(name.clone(), Arc::clone(&keys));
+        let keys = match known.by_name.get(name) {
+            Some(keys) => Arc::clone(keys),
+            None => {
+                let keys = Arc::new(self.make(name)?);
+                if known.by_name.len() >= MOST_KNOWN {
+                    known.by_name.clear();
+                }
+                known.by_name.insert(name.clone(), Arc::clone(&keys));
+                keys
+            }
+        };
+        known.last = Some((name.clone(), Arc::clone(&keys)));
         Ok(keys)
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Name, Arc<NameKeys>>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

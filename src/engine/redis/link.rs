@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -86,12 +87,11 @@ pub(super) struct Target {
 
 #[derive(Clone)]
 enum Status {
-    Up(Connected),
+    Up(Arc<Connected>),
     /// Why, and whether trying again can help.
     Down(Arc<Error>),
 }
 
-#[derive(Clone)]
 pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
     pub(super) facts: Arc<Facts>,
@@ -103,15 +103,42 @@ pub(super) struct Connected {
     /// Counts connections.
     pub(super) epoch: u64,
     /// Where the server is.
-    addr: Arc<ConnectionAddr>,
+    addr: ConnectionAddr,
     /// The connection's number at the server, if we may know it.
     id: Option<i64>,
+    /// Nothing more is expected of this connection.
+    given_up: AtomicBool,
+    /// Wakes those who still wait for an answer, then.
+    giving_up: Notify,
 }
 
 impl Connected {
     /// The server's time now, as far as we know.
     pub(super) fn server_now(&self) -> u64 {
         u64::try_from(self.ahead + i128::from(SystemClock.now().as_micros())).unwrap_or(0)
+    }
+
+    /// The answer to a command, unless the connection is given up before it comes.
+    ///
+    /// The command is pinned by the caller: the driver's futures are large, and passed by value there would be a copy of it in
+    /// each future on the way.
+    pub(super) async fn while_up<T>(&self, command: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        // It hears what is said from now on, so the look must come after.
+        let giving_up = self.giving_up.notified();
+        if self.given_up.load(Ordering::Acquire) {
+            return None;
+        }
+        tokio::select! {
+            // What the connection itself says is better.
+            biased;
+            answer = command => Some(answer),
+            () = giving_up => None,
+        }
+    }
+
+    fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+        self.giving_up.notify_waiters();
     }
 }
 
@@ -159,19 +186,19 @@ impl Link {
     }
 
     /// The connection, or a wait until there is one. The caller's own time limit ends the wait.
-    pub(super) async fn connected(&self) -> Result<Connected> {
+    pub(super) async fn connected(&self) -> Result<Arc<Connected>> {
         if self.shared.pid != std::process::id() {
             return Err(Error::invalid(
                 "this client was made before a fork; a child process must connect for itself",
             ));
         }
         if let Status::Up(connected) = &*self.shared.status.borrow() {
-            return Ok(connected.clone());
+            return Ok(Arc::clone(connected));
         }
         let mut status = self.shared.status.subscribe();
         loop {
             match &*status.borrow_and_update() {
-                Status::Up(connected) => return Ok(connected.clone()),
+                Status::Up(connected) => return Ok(Arc::clone(connected)),
                 // It will not get better by itself.
                 Status::Down(why) if !why.is_retryable() => return Err(again(why)),
                 Status::Down(_) => {}
@@ -188,9 +215,9 @@ impl Link {
     }
 
     /// The connection, if there is one now.
-    pub(super) fn connected_now(&self) -> Option<Connected> {
+    pub(super) fn connected_now(&self) -> Option<Arc<Connected>> {
         match &*self.shared.status.borrow() {
-            Status::Up(connected) => Some(connected.clone()),
+            Status::Up(connected) => Some(Arc::clone(connected)),
             Status::Down(_) => None,
         }
     }
@@ -223,35 +250,15 @@ impl Link {
         Writer(Arc::downgrade(&self.shared))
     }
 
-    /// What a command on a connection comes to. Nothing more is expected of a connection that was given up.
-    ///
-    /// The command is pinned by the caller: the driver's futures are large, and passed by value there would be a copy of it in
-    /// each future on the way.
+    /// What a command on a connection comes to.
     pub(super) async fn call<T>(
         &self,
         connected: &Connected,
         command: Pin<&mut impl Future<Output = RedisResult<T>>>,
     ) -> Result<T> {
-        match self.while_up(connected, command).await {
+        match connected.while_up(command).await {
             Some(answer) => self.answer(connected, answer),
             None => Err(self.given_up()),
-        }
-    }
-
-    /// The answer to a command, unless the connection is given up before it comes.
-    pub(super) async fn while_up<T>(
-        &self,
-        connected: &Connected,
-        command: Pin<&mut impl Future<Output = T>>,
-    ) -> Option<T> {
-        let mut status = self.shared.status.subscribe();
-        let epoch = connected.epoch;
-        let given_up = |status: &Status| !matches!(status, Status::Up(connected) if connected.epoch == epoch);
-        tokio::select! {
-            // What the connection itself says is better.
-            biased;
-            answer = command => Some(answer),
-            _ = status.wait_for(given_up) => None,
         }
     }
 
@@ -294,9 +301,10 @@ pub(super) struct Writer(Weak<Shared>);
 impl Writer {
     pub(super) async fn run(&self, script: &Invocation) {
         let Some(shared) = self.0.upgrade() else { return };
-        let Status::Up(mut connected) = shared.status.borrow().clone() else { return };
+        let Status::Up(connected) = shared.status.borrow().clone() else { return };
         drop(shared);
-        let done = tokio::time::timeout(PING_LIMIT, script.call::<Value>(&mut connected.connection)).await;
+        let mut connection = connected.connection.clone();
+        let done = tokio::time::timeout(PING_LIMIT, script.call::<Value>(&mut connection)).await;
         if let Ok(Err(error)) = done {
             tracing::debug!(target: "leasehold", %error, "a note was not written");
         }
@@ -352,7 +360,7 @@ impl Shared {
 
     fn up(&self, connected: Connected) {
         *self.last() = Some((Arc::clone(&connected.facts), connected.id));
-        self.status.send_replace(Status::Up(connected));
+        self.status.send_replace(Status::Up(Arc::new(connected)));
     }
 
     /// Ends the connection before this one, if the server still has it: what we said there and have given up on may still
@@ -374,6 +382,7 @@ impl Shared {
         let server = &self.target.server;
         let changed = self.status.send_if_modified(|status| match status {
             Status::Up(connected) if connected.epoch == epoch => {
+                connected.give_up();
                 let what = format!("lost the connection to `{server}`: {why}");
                 *status = Status::Down(Arc::new(Error::Unavailable { engine: ENGINE, what, source: None }));
                 true
@@ -420,7 +429,7 @@ impl Shared {
     /// Watches the connection until it breaks.
     async fn until_lost(&self) {
         loop {
-            let Status::Up(mut connected) = self.status.borrow().clone() else { return };
+            let Status::Up(connected) = self.status.borrow().clone() else { return };
             let follows = matches!(self.target.source, Source::Sentinels(_));
             tokio::select! {
                 () = self.broken.notified() => continue,
@@ -431,10 +440,10 @@ impl Shared {
                 self.lost(connected.epoch, "another server is the primary now");
                 continue;
             }
-            let ping = redis::cmd("PING");
+            let (ping, mut connection) = (redis::cmd("PING"), connected.connection.clone());
             let answer = tokio::select! {
                 () = self.broken.notified() => continue,
-                answer = tokio::time::timeout(PING_LIMIT, connected.connection.send_packed_command(&ping)) => answer,
+                answer = tokio::time::timeout(PING_LIMIT, connection.send_packed_command(&ping)) => answer,
             };
             match answer {
                 Ok(Ok(_)) => {}
@@ -470,7 +479,7 @@ impl Shared {
                 Ok::<(), redis::aio::SendError>(())
             });
         let info = self.target.source.find().await?;
-        let addr = Arc::new(info.addr().clone());
+        let addr = info.addr().clone();
         let server = &self.target.name(&addr);
         let client = client(info).map_err(|error| unreachable(server, error))?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
@@ -490,7 +499,17 @@ impl Shared {
         if !channels.is_empty() {
             connection.subscribe(channels).await.map_err(|error| failed(server, error))?;
         }
-        Ok(Connected { connection, facts: Arc::new(facts), ahead, since, epoch, addr, id })
+        Ok(Connected {
+            connection,
+            facts: Arc::new(facts),
+            ahead,
+            since,
+            epoch,
+            addr,
+            id,
+            given_up: AtomicBool::new(false),
+            giving_up: Notify::new(),
+        })
     }
 
     fn heard(&self, epoch: u64, push: &PushInfo) {

@@ -48,10 +48,10 @@ struct Place {
 }
 
 /// What is known of an owner's claim.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Known {
     /// The lock was taken without ado, and just this stands at the holder's key unless somebody else changed it.
-    Text(String),
+    Text(Arc<NameKeys>, String),
     /// It was taken without ado.
     Taken,
     Nothing,
@@ -79,7 +79,7 @@ impl Notes {
     /// Forgets an owner, and says what was known of it.
     pub(super) fn forget(&self, owner: OwnerId) -> Known {
         match self.lock().tokens.remove(&owner) {
-            Some(Note { place: Some(Place { text, .. }), .. }) => Known::Text(text),
+            Some(Note { place: Some(Place { keys, text, .. }), .. }) => Known::Text(keys, text),
             Some(_) => Known::Taken,
             None => Known::Nothing,
         }
@@ -124,8 +124,8 @@ impl Notes {
         state.under_way = false;
         let script = |(owner, note): (&OwnerId, &mut Note)| {
             let Place { writer, keys, .. } = note.place.take()?;
-            let mut script = SCRIPTS.note.prepare();
-            script.key(&keys.holder).arg(owner_text(*owner)).arg(note.token);
+            let mut script = SCRIPTS.note.on(&[&keys.holder]);
+            script.arg(owner_text(*owner)).arg(note.token);
             Some((writer, script))
         };
         state.tokens.iter_mut().filter_map(script).collect()

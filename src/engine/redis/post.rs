@@ -16,14 +16,18 @@ use std::task::Poll;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use redis::Pipeline;
+use redis::{Pipeline, Value, from_redis_value};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use super::attempt::{Attempt, HolderText, Step};
+use super::attempt::{Attempt, HolderText, Step, answers};
+use super::fleet::Request;
+use super::give_back_script;
 use super::keys::NameKeys;
 use super::link::Link;
+use super::reply::strange;
 use super::scripts::{Invocation, SCRIPTS};
+use crate::engine::Reply;
 use crate::error::Result;
 
 /// At most this many locks at once: others use the server too.
@@ -34,6 +38,7 @@ const MOST_UNDER_WAY: usize = 4;
 
 /// Gathers requests for one server. Dropped, it sends nothing more.
 pub(super) struct Post {
+    link: Arc<Link>,
     tray: Arc<Tray>,
     task: AbortHandle,
 }
@@ -81,7 +86,7 @@ struct Release {
 }
 
 /// The right to send one request past the others. Dropped when it is answered.
-pub(super) struct Alone<'a>(&'a Tray);
+struct Alone<'a>(&'a Post);
 
 impl fmt::Debug for Post {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,43 +98,64 @@ impl Post {
     pub(super) fn new(link: &Arc<Link>) -> Post {
         let tray = Arc::new(Tray::default());
         let task = tokio::spawn(deliver(Arc::downgrade(link), Arc::clone(&tray))).abort_handle();
-        Post { tray, task }
+        Post { link: Arc::clone(link), tray, task }
     }
 
     /// Says that nothing is under way, so that there is nothing to wait for.
-    pub(super) fn alone(&self) -> Option<Alone<'_>> {
+    fn alone(&self) -> Option<Alone<'_>> {
         let mut letters = self.tray.letters();
         if letters.under_way > 0 || !letters.batch.is_empty() {
             return None;
         }
         letters.under_way = 1;
-        Some(Alone(&self.tray))
+        Some(Alone(self))
     }
 
-    /// Takes a lock that nobody else wants. `None` if it is not known what came of it.
+    /// Takes a lock that nobody else wants. `None` if it is not known what came of it. Gives back what stands at the holder's key
+    /// if it was taken.
     pub(super) async fn take(
         &self,
         keys: &Arc<NameKeys>,
         text: HolderText,
         step: Step,
-    ) -> (Option<Attempt>, String) {
-        let (answer, answered) = oneshot::channel();
-        self.tray.put(|batch| batch.takes.push(Take { keys: Arc::clone(keys), text, step, answer }));
-        answered.await.unwrap_or_default()
+    ) -> Result<(Option<Attempt>, String)> {
+        let Some(alone) = self.alone() else {
+            let (answer, answered) = oneshot::channel();
+            self.tray.put(|batch| batch.takes.push(Take { keys: Arc::clone(keys), text, step, answer }));
+            return Ok(answered.await.unwrap_or_default());
+        };
+        let mut commands = Pipeline::with_capacity(step.answers());
+        step.add(&mut commands, keys, &text);
+        let (answer, since) = alone.send(Request::Commands(&commands, step)).await?;
+        Ok((step.read(&mut answers(&answer), since), text.text))
     }
 
-    /// Gives back a lock if this stands at its holder's key. `None` if it is not known what came of it.
-    pub(super) async fn give_back(&self, keys: &Arc<NameKeys>, text: String) -> Option<bool> {
-        let (answer, answered) = oneshot::channel();
-        self.tray.put(|batch| batch.gifts.push(GiveBack { keys: Arc::clone(keys), text, answer }));
-        answered.await.ok()
+    /// Gives back a lock if this stands at its holder's key. `None` if that was not tried.
+    pub(super) async fn give_back(&self, keys: &Arc<NameKeys>, text: String) -> Result<Option<bool>> {
+        let Some(alone) = self.alone() else {
+            let (answer, answered) = oneshot::channel();
+            self.tray.put(|batch| batch.gifts.push(GiveBack { keys: Arc::clone(keys), text, answer }));
+            return answered.await.map(Some).map_err(|_| self.link.given_up());
+        };
+        // Where others want it too one of them is likely to wait, and should not wait for two round trips.
+        if keys.step() == Step::Whole {
+            return Ok(None);
+        }
+        let script = give_back_script(keys, &text);
+        let (answer, _) = alone.send(Request::Script(&script)).await?;
+        Ok(Some(answer == Value::Int(1)))
     }
 
-    /// Runs the script of a release. `None` if it is not known what came of it.
-    pub(super) async fn release(&self, script: Invocation) -> Option<Result<i64>> {
+    /// Runs the script of a release; `wakes` if it is likely to tell another client something.
+    pub(super) async fn release(&self, script: Invocation, wakes: bool) -> Result<i64> {
+        if let Some(alone) = self.alone() {
+            let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
+            let (answer, _) = alone.send(request).await?;
+            return from_redis_value(answer).map_err(|error| strange(&error.to_string()));
+        }
         let (answer, answered) = oneshot::channel();
         self.tray.put(|batch| batch.releases.push(Release { script, answer }));
-        answered.await.ok()
+        answered.await.unwrap_or_else(|_| Err(self.link.given_up()))
     }
 }
 
@@ -139,9 +165,24 @@ impl Drop for Post {
     }
 }
 
+impl Alone<'_> {
+    /// Sends a request, and gives the answer and since when the server is connected.
+    ///
+    /// In a box of its own: what goes with others need not carry it around.
+    fn send<'a>(&'a self, request: Request<'a>) -> Reply<'a, (Value, u64)> {
+        let link = &self.0.link;
+        Box::pin(async move {
+            let connected = link.connected().await?;
+            let mut connection = connected.connection.clone();
+            let answer = link.call(&connected, pin!(request.send(&mut connection))).await?;
+            Ok((answer, connected.since))
+        })
+    }
+}
+
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        self.0.one_is_done();
+        self.0.tray.one_is_done();
     }
 }
 
@@ -234,10 +275,11 @@ async fn send(link: Arc<Link>, mut batch: Batch) {
     let answers = takes.iter().map(|take| take.step.answers()).sum();
     let mut commands = Pipeline::with_capacity(answers);
     takes.iter().for_each(|take| take.step.add(&mut commands, &take.keys, &take.text));
-    let mut give_back = SCRIPTS.give_back.prepare();
-    for GiveBack { keys, text, .. } in &gifts {
-        give_back.key(&keys.holder).arg(text);
-    }
+    let given: Vec<&str> = gifts.iter().map(|gift| gift.keys.holder.as_str()).collect();
+    let mut give_back = SCRIPTS.give_back.on(&given);
+    gifts.iter().for_each(|gift| {
+        give_back.arg(&gift.text);
+    });
     let (link, connected) = (&*link, &connected);
     let taking = async move {
         if !takes.is_empty() {

@@ -19,30 +19,25 @@ impl Script {
         Script { text, hash: redis::Script::new(text).get_hash().to_owned() }
     }
 
-    /// A call of this script, without keys and arguments yet.
-    pub(super) fn prepare(&'static self) -> Invocation {
-        // What most need: to grow step by step costs more than all the rest of a call.
-        let words = || Cmd::with_capacity(6, 256);
-        Invocation { script: self, keys: words(), args: words() }
+    /// A call of this script on some keys, without arguments yet.
+    pub(super) fn on(&'static self, keys: &[&str]) -> Invocation {
+        // And room for the arguments that most have: to grow step by step costs more than all the rest of a call.
+        let size = self.hash.len() + keys.iter().map(|key| key.len()).sum::<usize>() + 256;
+        let mut command = Cmd::with_capacity(keys.len() + 10, size);
+        command.arg("EVALSHA").arg(&self.hash).arg(keys.len()).arg(keys);
+        Invocation { script: self, command }
     }
 }
 
 /// A call of a script.
 pub(super) struct Invocation {
     script: &'static Script,
-    /// Two lists of words: what a command is to the driver.
-    keys: Cmd,
-    args: Cmd,
+    command: Cmd,
 }
 
 impl Invocation {
-    pub(super) fn key(&mut self, key: impl ToRedisArgs) -> &mut Invocation {
-        self.keys.arg(key);
-        self
-    }
-
     pub(super) fn arg(&mut self, arg: impl ToRedisArgs) -> &mut Invocation {
-        self.args.arg(arg);
+        self.command.arg(arg);
         self
     }
 
@@ -50,8 +45,7 @@ impl Invocation {
         &self,
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<T> {
-        let command = self.command("EVALSHA", &self.script.hash);
-        let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
+        let answer = connection.send_packed_command(&self.command).await.and_then(Value::extract_error);
         self.read(connection, answer).await
     }
 
@@ -65,7 +59,7 @@ impl Invocation {
     ) -> RedisResult<T> {
         let mut commands = Pipeline::with_capacity(2);
         commands.add_command(redis::cmd("PING"));
-        commands.add_command(self.command("EVALSHA", &self.script.hash));
+        commands.add_command(self.command.clone());
         let answers = connection.send_packed_commands(&commands, 1, 1).await;
         let answer = answers.and_then(|mut answers| answers.pop().unwrap_or(Value::Nil).extract_error());
         self.read(connection, answer).await
@@ -80,7 +74,7 @@ impl Invocation {
             // With its whole text, a server can not say that it does not know the script, however often it is made to
             // forget; and one that has just been started costs one round trip more, not two.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let command = self.command("EVAL", self.script.text);
+                let command = self.with_text();
                 Box::pin(connection.send_packed_command(&command)).await.and_then(Value::extract_error)
             }
             answer => answer,
@@ -88,14 +82,11 @@ impl Invocation {
         Ok(from_redis_value(answer?)?)
     }
 
-    fn command(&self, verb: &str, script: &str) -> Cmd {
-        let words = || self.keys.args_iter().chain(self.args.args_iter());
-        let length = |word: Arg<&[u8]>| if let Arg::Simple(word) = word { word.len() } else { 0 };
-        let (count, size) =
-            words().fold((3, script.len() + 16), |(count, size), word| (count + 1, size + length(word)));
-        let mut command = Cmd::with_capacity(count, size);
-        command.arg(verb).arg(script).arg(self.keys.args_iter().count());
-        for word in words() {
+    /// The same call for a server that does not know the script.
+    fn with_text(&self) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(self.script.text);
+        for word in self.command.args_iter().skip(2) {
             if let Arg::Simple(word) = word {
                 command.arg(word);
             }

@@ -172,8 +172,7 @@ impl Redlock {
         // Until its claim would have ended by itself.
         let until = Instant::now() + ask.lease.mul_f64(1.01) + limit;
         self.runtime.spawn(insist(Arc::downgrade(node), until, limit, move |_| {
-            let mut script = SCRIPTS.release.prepare();
-            keys.give(&mut script);
+            let mut script = SCRIPTS.release.on(&keys.all());
             script.arg(&owner).arg(stamp).arg("claim");
             script
         }));
@@ -202,8 +201,7 @@ impl Redlock {
                     voted.changed().await.ok();
                     let answer = node
                         .run_within::<Vec<Vec<u8>>>(limit, |connected| {
-                            let mut script = SCRIPTS.commit.prepare();
-                            keys.give(&mut script);
+                            let mut script = SCRIPTS.commit.on(&keys.all());
                             script.arg(&owner).arg(stamp).arg(first).arg(last).arg(&connected.facts.run_id);
                             script
                         })
@@ -259,8 +257,7 @@ async fn vote(
         let left = give_up.saturating_duration_since(Instant::now());
         let answer: Vec<Vec<u8>> = node
             .run_within(left, |connected| {
-                let mut script = SCRIPTS.vote.prepare();
-                keys.give(&mut script);
+                let mut script = SCRIPTS.vote.on(&keys.all());
                 let not_after = clock.unwrap_or_else(|| connected.server_now()) + micros(limit);
                 script
                     .arg(super::owner_text(ask.owner))

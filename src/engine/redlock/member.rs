@@ -169,8 +169,8 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     // Not everybody may read it.
     let config: HashMap<String, String> = config.query_async(&mut connection).await.unwrap_or_default();
     let says = |name: &str, value: &str| config.get(name).is_some_and(|found| found == value);
-    let mut script = SCRIPTS.inspect.prepare();
-    script.key(MEMBER).key(TOP).key(FLOOR).key(MISSED).key(LONGEST).arg(micros(max_lease));
+    let mut script = SCRIPTS.inspect.on(&[MEMBER, TOP, FLOOR, MISSED, LONGEST]);
+    script.arg(micros(max_lease));
     let said: Vec<String> =
         node.link.call(&connected, pin!(script.call(&mut connection))).await.map_err(relabel)?;
     let [top, now, missed, longest] = numbers(said.get(1..).unwrap_or_default())?;
@@ -189,10 +189,9 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
 async fn admit(node: &Node, seen: &Seen, floor: u64) -> Result<bool> {
     let answer: u8 = node
         .run_within(LIMIT, |_| {
-            let mut script = SCRIPTS.admit.prepare();
             // What was seen is old by then.
             let not_after = seen.now + micros(LIMIT);
-            script.key(MEMBER).key(TOP).key(FLOOR).key(MISSED);
+            let mut script = SCRIPTS.admit.on(&[MEMBER, TOP, FLOOR, MISSED]);
             script.arg(seen.mark.as_deref().unwrap_or_default()).arg(&seen.run).arg(floor).arg(not_after);
             script
         })

@@ -34,8 +34,7 @@ impl Redlock {
             let (node, send, keys) = (Arc::clone(node), send.clone(), Arc::clone(keys));
             self.runtime.spawn(async move {
                 let script = |_: &Connected| {
-                    let mut script = SCRIPTS.release.prepare();
-                    keys.give(&mut script);
+                    let mut script = SCRIPTS.release.on(&keys.all());
                     script.arg(owner_text(owner)).arg(stamp).arg("all");
                     script
                 };

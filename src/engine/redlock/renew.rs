@@ -68,16 +68,14 @@ impl Redlock {
             self.runtime.spawn(async move {
                 let answer: Result<Vec<u64>> = node
                     .run_within(limit, |connected| {
-                        let mut script = SCRIPTS.renew.prepare();
-                        script.key(MEMBER).key(TOP).arg(&connected.facts.run_id).arg(round);
-                        for keys in keys.iter() {
-                            script
-                                .key(&keys.holder)
-                                .key(&keys.token)
-                                .key(&keys.state)
-                                .key(&keys.ends)
-                                .key(&keys.gone);
+                        let mut all = vec![MEMBER, TOP];
+                        for NameKeys { holder, token, state, ends, gone, .. } in
+                            keys.iter().map(|keys| &**keys)
+                        {
+                            all.extend([holder, token, state, ends, gone].map(String::as_str));
                         }
+                        let mut script = SCRIPTS.renew.on(&all);
+                        script.arg(&connected.facts.run_id).arg(round);
                         args.iter().for_each(|word| {
                             script.arg(word);
                         });

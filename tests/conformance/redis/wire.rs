@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use futures_util::future::join_all;
 use leasehold::{Clock as _, Error, Loss, Standing, SystemClock};
 use tokio::time::Instant;
 
@@ -19,6 +20,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_holder_beyond_a_cut_is_lost_before_another_holds,
             an_answer_that_got_lost_is_asked_for_again,
             a_grant_that_nobody_heard_of_is_given_back,
+            a_release_whose_answer_got_lost_is_one,
             a_request_that_was_held_up_makes_no_ghost,
             a_lock_that_is_taken_away_while_it_is_taken_is_not_held,
             a_message_that_got_lost_is_not_waited_for,
@@ -101,6 +103,34 @@ async fn a_grant_that_nobody_heard_of_is_given_back(mut ground: Ground) {
         }
         proxy.pass();
         free_within(&near, ms(3000)).await.release().await.expect("held");
+    }
+    leave(ground.server(), [far, near]).await;
+}
+
+async fn a_release_whose_answer_got_lost_is_one(mut ground: Ground) {
+    let proxy = Proxy::start(ground.server().port());
+    let (far, near) = (connect(&url(&proxy)).await, ground.client().await);
+    let lock_all = async |count: usize| {
+        let locks = (0..count).map(|number| far.mutex(&format!("x{number}")).expect("a mutex"));
+        join_all(locks.map(|mutex| async move { mutex.lock().await.expect("granted") })).await
+    };
+    // One goes alone; many go together.
+    for count in [1, 8] {
+        // Whoever has had it before takes it the short way, and gives it back so if that is soon. The server knows the script.
+        for _ in 0..3 {
+            join_all(lock_all(count).await.into_iter().map(Guard::release)).await;
+        }
+        let guards = lock_all(count).await;
+        proxy.stall_replies();
+        let released = tokio::spawn(join_all(guards.into_iter().map(Guard::release)));
+        until("all are free", async || near.list(Family::Lock, None, 100).await.expect("a list").is_empty())
+            .await;
+        // With the connection, the answers are gone for good.
+        proxy.reset();
+        proxy.pass();
+        for released in released.await.expect("no panic") {
+            released.expect("it was held until it was given back");
+        }
     }
     leave(ground.server(), [far, near]).await;
 }

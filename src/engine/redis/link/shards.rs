@@ -98,10 +98,11 @@ fn confirms(answer: &Value, channel: &str) -> bool {
 impl Link {
     /// Hears a sharded channel for a while; false if that is not possible now. An error if the member says so.
     pub(in super::super) async fn listen(&self, channel: &str) -> RedisResult<bool> {
-        let Some(Connected { connection, epoch, .. }) = self.connected_now() else { return Ok(false) };
+        let Some(connected) = self.connected_now() else { return Ok(false) };
+        let Connected { connection, epoch, .. } = &*connected;
         let idle = {
             let mut shards = self.shared.shards();
-            if shards.want(channel, epoch) {
+            if shards.want(channel, *epoch) {
                 return Ok(true);
             }
             shards.leave()
@@ -122,7 +123,7 @@ impl Link {
         asked.confirmed = confirms(&heard?, channel);
         if !asked.confirmed {
             // Another's: the server has ended a subscription that nobody wanted any more just then.
-            self.shared.lost(epoch, "an answer to something else");
+            self.shared.lost(*epoch, "an answer to something else");
         }
         Ok(asked.confirmed)
     }
