@@ -111,6 +111,14 @@ pub(super) fn unreachable(server: &str, error: RedisError) -> Error {
                 );
                 return Error::Engine { engine: ENGINE, what, source: Some(error.into()) };
             }
+            if said.contains("refused to switch database") {
+                let what = format!(
+                    "`{server}` does not have the database of the URL ({}); give the number of one that it has, or none: \
+                     `redis://HOST:PORT/0`",
+                    error.detail().unwrap_or(&said)
+                );
+                return Error::Engine { engine: ENGINE, what, source: Some(error.into()) };
+            }
             let mut what = format!("can not reach `{server}`: {}", cause(&error));
             if error.is_timeout() || (error.is_connection_dropped() && !error.is_connection_refusal()) {
                 what.push_str(" (`rediss:` is for servers that speak TLS, `redis:` for those that do not)");

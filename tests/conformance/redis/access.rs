@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             missing_permissions_are_named,
             secrets_are_never_said,
             a_server_that_repeats_what_it_hears_does_not_get_the_password_said,
+            a_database_that_is_not_there_is_refused,
             a_replica_is_refused_and_names_its_primary,
             one_that_becomes_a_replica_is_waited_for,
         ]
@@ -394,6 +395,12 @@ async fn a_server_that_repeats_what_it_hears_does_not_get_the_password_said(_: G
         assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
     }
     parrot.join().expect("no panic");
+}
+
+async fn a_database_that_is_not_there_is_refused(ground: Ground) {
+    let error = refused(&format!("{}/99", ground.server().url())).await;
+    assert!(matches!(error, Error::Engine { .. }), "{error:?}");
+    assert!(error.to_string().contains("does not have the database"), "{error}");
 }
 
 async fn a_replica_is_refused_and_names_its_primary(ground: Ground) {
