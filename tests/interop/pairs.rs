@@ -149,13 +149,15 @@ async fn its_late_release_leaves_ours_alone(ground: Ground) {
 async fn our_late_release_leaves_its_alone(ground: Ground) {
     let client = ground.client().await;
     let mut stranger = ground.stranger().await;
-    let guard = ground.mutex(&client).lease(ms(600)).lock().await.expect("held");
+    // So long that a machine which stands still for a moment does not make the renewal late.
+    let lease = ms(2400);
+    let guard = ground.mutex(&client).lease(lease).lock().await.expect("held");
     // Somebody thinks that it knows better.
     ground.redis.command(&["DEL", ground.foreign.key]);
     assert_eq!(stranger.ask("take 20000").await, "held");
     let theirs = ground.value();
     let left = || ground.redis.command(&["PTTL", ground.foreign.key]).int();
-    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("told at the next renewal");
+    let lost = tokio::time::timeout(lease, guard.lost()).await.expect("told at the next renewal");
     assert_eq!(lost, Loss::Gone);
     assert!(left() > 15_000, "a renewal of ours has touched its lease");
     assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
@@ -191,12 +193,14 @@ async fn a_lock_that_was_taken_away_is_lost(ground: Ground) {
     let client = ground.client().await;
     let name = ground.foreign.ours;
     for overwritten in [false, true] {
-        let guard = ground.mutex(&client).lease(ms(600)).lock().await.expect("held");
+        // So long that a machine which stands still for a moment does not make the renewal late.
+        let lease = ms(2400);
+        let guard = ground.mutex(&client).lease(lease).lock().await.expect("held");
         match overwritten {
-            true => ground.redis.command(&["SET", ground.foreign.key, "mine", "PX", "300"]).ok(),
+            true => ground.redis.command(&["SET", ground.foreign.key, "mine", "PX", "3000"]).ok(),
             false => drop(ground.redis.command(&["DEL", ground.foreign.key])),
         }
-        let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("told at the next renewal");
+        let lost = tokio::time::timeout(lease, guard.lost()).await.expect("told at the next renewal");
         assert_eq!(lost, Loss::Gone, "overwritten: {overwritten}");
         assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
     }
