@@ -20,12 +20,13 @@ use self::attempt::Step;
 use self::cluster::Cluster;
 use self::fleet::{Answered, Fleet, Request};
 use self::keys::{Keys, NameKeys};
-use self::link::{Heard, Link, Target};
+use self::link::{Heard, Link};
 use self::notes::Known;
 use self::place::{Copies, Place, Servers};
 use self::post::Post;
 use self::scripts::{Invocation, SCRIPTS, Script};
 use self::source::Source;
+use self::target::Target;
 use crate::claim::{Alteration, Answer, Ask, Claim, Holder, OwnerId, Released, Seat};
 use crate::engine::{
     AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
@@ -50,6 +51,7 @@ pub(crate) mod redlock;
 mod reply;
 mod scripts;
 mod source;
+mod target;
 #[cfg(feature = "redis-tls")]
 mod tls;
 
@@ -202,18 +204,19 @@ impl Redis {
     }
 
     async fn release_whole(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
-        let (keys, how) = match self.notes.forget(owner) {
+        let (keys, wakes) = match self.notes.forget(owner) {
             Known::Text(keys, text) => {
                 if self.give_back(&keys, text).await? == Some(true) {
                     return Ok(Released::Claim);
                 }
-                (keys, &SCRIPTS.release)
+                (keys, false)
             }
-            Known::Taken => (self.keys.of(name)?, &SCRIPTS.release),
-            Known::Nothing => (self.keys.of(name)?, &SCRIPTS.release_to_next),
+            Known::Taken => (self.keys.of(name)?, false),
+            // It has had a queue, or was never granted.
+            Known::Nothing => (self.keys.of(name)?, true),
         };
+        let how = if wakes { &SCRIPTS.release_to_next } else { &SCRIPTS.release };
         let script = release_script(how, name, &keys, owner, used);
-        let wakes = std::ptr::eq(how, &SCRIPTS.release_to_next);
         reply::released(match &self.post {
             Some(post) => post.release(script, wakes).await?,
             None => {

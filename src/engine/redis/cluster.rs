@@ -13,8 +13,9 @@ use redis::{ConnectionAddr, ConnectionInfo, Value};
 
 use super::failure::{ENGINE, failed, unreachable};
 use super::fleet::{Answered, Request};
-use super::link::{Connected, Heard, Link, Target};
+use super::link::{Connected, Heard, Link};
 use super::source::{Source, client};
+use super::target::Target;
 use crate::error::{Error, Result};
 
 /// How many times a request follows a slot that has moved.

@@ -4,12 +4,13 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value, from_redis_value};
+use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value};
 
 use super::attempt::Step;
 use super::cluster::Cluster;
 use super::failure::{ENGINE, failed};
 use super::link::{Connected, Link, Writer};
+use super::reply;
 use super::scripts::Invocation;
 use crate::error::Result;
 
@@ -93,8 +94,7 @@ impl Fleet {
             // In a box, because it is large.
             Fleet::Cluster(cluster) => Box::pin(cluster.call(key, request)).await?,
         };
-        let answer = from_redis_value(answer).map_err(|error| super::reply::strange(&error.to_string()))?;
-        Ok(Answered { answer, connection, connected })
+        Ok(Answered { answer: reply::read(answer)?, connection, connected })
     }
 
     /// Sends a command of which only the failure matters to the server that has a key.

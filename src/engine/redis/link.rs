@@ -17,9 +17,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use self::shards::Shards;
-use super::failure::{ENGINE, code, failed, too_old, unreachable};
+use super::failure::{ENGINE, code, failed, unreachable};
 use super::scripts::Invocation;
 use super::source::{Source, client};
+use super::target::{Facts, Target};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 
@@ -48,16 +49,6 @@ pub(super) enum Heard {
     Missed,
 }
 
-/// What the server is, as far as it matters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
-    pub(super) version: (u32, u32),
-    pub(super) run_id: String,
-    pub(super) replicas: u32,
-    pub(super) persistent: bool,
-    pub(super) evicts: bool,
-}
-
 /// A server that is kept connected. Dropped, the connection goes.
 pub(super) struct Link {
     shared: Arc<Shared>,
@@ -74,15 +65,6 @@ struct Shared {
     hear: Box<dyn Fn(Heard) + Send + Sync>,
     broken: Arc<Notify>,
     pid: u32,
-}
-
-/// Where a server is, and what is expected of it.
-pub(super) struct Target {
-    pub(super) source: Source,
-    /// For messages; never with a password.
-    pub(super) server: String,
-    /// Live with a server that may throw locks away when its memory is full.
-    pub(super) eviction_allowed: bool,
 }
 
 #[derive(Clone)]
@@ -523,86 +505,5 @@ impl Shared {
             PushKind::SUnsubscribe => self.unheard(epoch, &push.data),
             _ => {}
         }
-    }
-}
-
-impl Target {
-    /// A server, for messages.
-    fn name(&self, addr: &ConnectionAddr) -> String {
-        match self.source {
-            Source::Fixed(_) => self.server.clone(),
-            Source::Sentinels(_) => format!("{} ({addr})", self.server),
-        }
-    }
-
-    /// Some servers, and things that stand before servers, repeat what they do not understand: the login, for one.
-    fn without_password(&self, error: Error) -> Error {
-        let Some(password) = self.source.password() else { return error };
-        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        if ![error.to_string(), format!("{error:?}"), source].iter().any(|text| text.contains(password)) {
-            return error;
-        }
-        let hush = |what: String| what.replace(password, "…");
-        // The source says the same, and goes.
-        match error {
-            Error::Engine { engine, what, .. } => Error::Engine { engine, what: hush(what), source: None },
-            Error::Unavailable { engine, what, .. } => {
-                Error::Unavailable { engine, what: hush(what), source: None }
-            }
-            other => other,
-        }
-    }
-
-    /// Reads what the server says of itself, and refuses one that can not keep locks.
-    fn check(&self, info: &str, server: &str, epoch: u64) -> Result<Facts> {
-        let field = |name: &str| {
-            info.lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-                .unwrap_or_default()
-                .trim()
-        };
-        let unfit = |what: String| Error::Engine { engine: ENGINE, what, source: None };
-        let version = field("redis_version");
-        let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-        let version_parts = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-        if version_parts < (6, 2) {
-            return Err(unfit(too_old(server, version)));
-        }
-        if field("role") == "slave" && matches!(self.source, Source::Sentinels(_)) {
-            let what =
-                format!("`{server}` is the primary by the sentinels' word and a replica by its own; waiting");
-            return Err(Error::Unavailable { engine: ENGINE, what, source: None });
-        }
-        if field("role") == "slave" {
-            let primary = format!("{}:{}", field("master_host"), field("master_port"));
-            // One that was a primary when we first met it may be one again soon.
-            if epoch > 1 {
-                let what = format!("`{server}` has become a replica of `{primary}`; try again");
-                return Err(Error::Unavailable { engine: ENGINE, what, source: None });
-            }
-            return Err(unfit(format!(
-                "`{server}` is a replica of `{primary}`; connect to the primary, or to the sentinels with \
-                 `redis+sentinel://`"
-            )));
-        }
-        if field("loading") == "1" {
-            let what = format!("`{server}` is loading its data; try again");
-            return Err(Error::Unavailable { engine: ENGINE, what, source: None });
-        }
-        let policy = field("maxmemory_policy");
-        let evicts = field("maxmemory") != "0" && !policy.is_empty() && policy != "noeviction";
-        if evicts && !self.eviction_allowed {
-            return Err(unfit(format!(
-                "`{server}` throws keys away when its memory is full (maxmemory-policy {policy}), locks among them; set it \
-                 to `noeviction`, use another server, or accept it with `?eviction=allow`"
-            )));
-        }
-        Ok(Facts {
-            version: version_parts,
-            run_id: field("run_id").into(),
-            replicas: field("connected_slaves").parse().unwrap_or(0),
-            persistent: field("aof_enabled") == "1",
-            evicts,
-        })
     }
 }

@@ -16,7 +16,7 @@ use std::task::Poll;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use redis::{Pipeline, Value, from_redis_value};
+use redis::{Pipeline, Value};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
@@ -25,7 +25,7 @@ use super::fleet::Request;
 use super::give_back_script;
 use super::keys::NameKeys;
 use super::link::Link;
-use super::reply::strange;
+use super::reply;
 use super::scripts::{Invocation, SCRIPTS};
 use crate::engine::Reply;
 use crate::error::Result;
@@ -151,7 +151,7 @@ impl Post {
         if let Some(alone) = self.alone() {
             let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
             let (answer, _) = alone.send(request).await?;
-            return from_redis_value(answer).map_err(|error| strange(&error.to_string()));
+            return reply::read(answer);
         }
         let (answer, answered) = oneshot::channel();
         self.tray.put(|batch| batch.releases.push(Release { script, answer }));

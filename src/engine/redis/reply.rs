@@ -16,6 +16,11 @@ pub(super) fn strange(what: &str) -> Error {
     Error::Engine { engine: ENGINE, what: format!("a script answered strangely: {what}"), source: None }
 }
 
+/// An answer, as what it should be.
+pub(super) fn read<T: redis::FromRedisValue>(answer: redis::Value) -> Result<T> {
+    redis::from_redis_value(answer).map_err(|error| strange(&error.to_string()))
+}
+
 pub(super) fn owner_text(owner: OwnerId) -> String {
     let mut text = String::with_capacity(32);
     push_owner(&mut text, owner);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::keys::Keys;
-use super::super::link::Target;
 use super::super::place::{Place as Single, Servers};
+use super::super::target::Target;
 use super::ENGINE;
 use crate::error::{Error, Result};
 
