@@ -356,15 +356,23 @@ fn micros(duration: Duration) -> u64 {
 
 impl Engine for Redis {
     fn guarantees(&self) -> Guarantees {
-        let mut guarantees = GUARANTEES;
-        if self.fleet.evicts() {
-            guarantees.exclusion = "until the server runs out of memory and throws it away";
+        let forgets = self.fleet.any(|facts| !facts.remembers);
+        let exclusion = if self.fleet.any(|facts| facts.evicts) {
+            "until the server runs out of memory and throws it away"
+        } else if self.copies != Copies::None && forgets {
+            "over fail-overs to a replica that has heard of it, but not over a restart (appendonly no)"
         } else if self.copies != Copies::None {
-            guarantees.exclusion = "over fail-overs to a replica that has heard of it";
+            "over fail-overs to a replica that has heard of it"
+        } else if self.fails_over && forgets {
+            "until a fail-over or a restart: replicas hear of it later, and nothing is written down (appendonly no)"
         } else if self.fails_over {
-            guarantees.exclusion = "until a fail-over: replicas hear of it later";
-        }
-        guarantees
+            "until a fail-over: replicas hear of it later"
+        } else if forgets {
+            "until a restart: the server does not write it down (appendonly no)"
+        } else {
+            GUARANTEES.exclusion
+        };
+        Guarantees { exclusion, ..GUARANTEES }
     }
 
     fn listen(&self, hints: Hints) {

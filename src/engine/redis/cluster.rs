@@ -15,7 +15,7 @@ use super::failure::{ENGINE, failed, unreachable};
 use super::fleet::{Answered, Request};
 use super::link::{Connected, Heard, Link};
 use super::source::{Source, client};
-use super::target::Target;
+use super::target::{Facts, Target};
 use crate::error::{Error, Result};
 
 /// How many times a request follows a slot that has moved.
@@ -401,8 +401,9 @@ impl Cluster {
         format!("the members of the cluster are connected, and some are silent: `{}`", members.join("`, `"))
     }
 
-    pub(super) fn evicts(&self) -> bool {
-        self.state().links.values().any(|link| link.facts().is_some_and(|facts| facts.evicts))
+    /// True if it is so of a member that we know.
+    pub(super) fn any(&self, so: impl Fn(&Facts) -> bool) -> bool {
+        self.state().links.values().any(|link| link.facts().is_some_and(|facts| so(&facts)))
     }
 }
 

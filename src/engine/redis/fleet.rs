@@ -12,6 +12,7 @@ use super::failure::{ENGINE, failed};
 use super::link::{Connected, Link, Writer};
 use super::reply;
 use super::scripts::Invocation;
+use super::target::Facts;
 use crate::error::Result;
 
 /// The servers that keep the names.
@@ -172,11 +173,11 @@ impl Fleet {
         }
     }
 
-    /// True if a server throws keys away when its memory is full.
-    pub(super) fn evicts(&self) -> bool {
+    /// True if it is so of a server that we know.
+    pub(super) fn any(&self, so: impl Fn(&Facts) -> bool) -> bool {
         match self {
-            Fleet::One(link) => link.facts().is_some_and(|facts| facts.evicts),
-            Fleet::Cluster(cluster) => cluster.evicts(),
+            Fleet::One(link) => link.facts().is_some_and(|facts| so(&facts)),
+            Fleet::Cluster(cluster) => cluster.any(so),
         }
     }
 }

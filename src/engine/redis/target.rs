@@ -21,7 +21,8 @@ pub(super) struct Facts {
     pub(super) version: (u32, u32),
     pub(super) run_id: String,
     pub(super) replicas: u32,
-    pub(super) persistent: bool,
+    /// It writes down what it does, and knows it again after a restart. Pictures now and then (RDB) miss the last of it.
+    pub(super) remembers: bool,
     pub(super) evicts: bool,
 }
 
@@ -100,7 +101,7 @@ impl Target {
             version: version_parts,
             run_id: field("run_id").into(),
             replicas: field("connected_slaves").parse().unwrap_or(0),
-            persistent: field("aof_enabled") == "1",
+            remembers: field("aof_enabled") == "1",
             evicts,
         })
     }
