@@ -34,6 +34,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         a_member_dies_and_its_replica_takes_over,
         a_sick_member_holds_up_nobody_else,
         a_server_that_is_no_member_is_refused,
+        a_server_that_is_no_sentinel_is_named,
     ]
 }
 
@@ -418,4 +419,11 @@ async fn a_server_that_is_no_member_is_refused() {
     let url = server.url().replace("redis://", "redis+cluster://");
     let error = leasehold::connect(&url).await.expect_err("not a cluster");
     assert!(matches!(error, Error::Engine { .. }) && error.to_string().contains("redis://"), "{error}");
+}
+
+async fn a_server_that_is_no_sentinel_is_named() {
+    let server = Redis::start();
+    let url = format!("{}/main", server.url().replace("redis://", "redis+sentinel://"));
+    let error = leasehold::connect(&url).await.expect_err("not a sentinel");
+    assert!(error.to_string().contains("is not a sentinel"), "{error}");
 }

@@ -119,6 +119,13 @@ pub(super) fn unreachable(server: &str, error: RedisError) -> Error {
                 );
                 return Error::Engine { engine: ENGINE, what, source: Some(error.into()) };
             }
+            if said.contains("unknown command") && said.contains("SENTINEL") {
+                let what = format!(
+                    "`{server}` is not a sentinel; name the sentinels, or connect to it with `redis://`"
+                );
+                // Of several, the others may be.
+                return Error::Unavailable { engine: ENGINE, what, source: Some(error.into()) };
+            }
             let mut what = format!("can not reach `{server}`: {}", cause(&error));
             if error.is_timeout() || (error.is_connection_dropped() && !error.is_connection_refusal()) {
                 what.push_str(" (`rediss:` is for servers that speak TLS, `redis:` for those that do not)");
