@@ -1,6 +1,7 @@
 //! What only a Redis server does to its clients: it dies, forgets, stops, refuses, and is far away.
 
 mod access;
+mod lane;
 mod outage;
 mod state;
 #[cfg(feature = "redis-tls")]
@@ -22,6 +23,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         state::cases(),
         access::cases(),
         wire::cases(),
+        lane::cases(),
         #[cfg(feature = "redis-tls")]
         tls::cases(),
     ]

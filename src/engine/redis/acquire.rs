@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use redis::{Pipeline, Value};
+use redis::Value;
 
 use super::attempt::{self, Attempt, Counted, HolderText, Step};
 use super::fleet::{Answered, Fleet, Request};
@@ -108,10 +108,8 @@ impl Redis {
         text: HolderText,
         step: Step,
     ) -> Result<(Option<Attempt>, String)> {
-        let mut commands = Pipeline::with_capacity(step.answers());
-        step.add(&mut commands, keys, &text);
-        let mut answered: Answered<Value> =
-            self.fleet.call(&keys.holder, Request::Commands(&commands, step)).await?;
+        let request = Request::Take(keys, &text, step);
+        let mut answered: Answered<Value> = self.fleet.call(&keys.holder, request).await?;
         let attempt = step.read(&mut attempt::answers(&answered.answer), answered.connected.since);
         if attempt.is_some_and(|attempt| attempt.set && attempt.counted != Counted::Others) {
             self.confirm(&mut answered).await?;

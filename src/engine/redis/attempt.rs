@@ -18,7 +18,7 @@ use crate::claim::Ask;
 /// What is to stand at the holder's key, and for how many milliseconds.
 pub(super) struct HolderText {
     pub(super) text: String,
-    lease: u64,
+    lease: String,
 }
 
 impl HolderText {
@@ -26,7 +26,7 @@ impl HolderText {
     pub(super) fn script(&self, keys: &NameKeys) -> Invocation {
         let (before, token_and_after) = self.text.split_at(START);
         let mut script = SCRIPTS.take.on(&[&keys.holder, &keys.token, &keys.state]);
-        script.arg(before).arg(&token_and_after[1..]).arg(self.lease);
+        script.arg(before).arg(&token_and_after[1..]).arg(&self.lease);
         script
     }
 }
@@ -64,7 +64,7 @@ pub(super) fn holder_text(ask: &Ask, who: &str, now: u64) -> HolderText {
     for word in [" 1 0 ", &lease.to_string(), " 0 ", &now.to_string(), " ", who] {
         text.push_str(word);
     }
-    HolderText { text, lease: lease.div_ceil(1000) }
+    HolderText { text, lease: lease.div_ceil(1000).to_string() }
 }
 
 /// How to take a lock.
@@ -85,26 +85,38 @@ impl Step {
         }
     }
 
-    /// Adds the commands for a lock.
+    /// The commands for a lock.
     ///
     /// Not the driver's own kind of transaction, which panics if a server does not know or does not allow `MULTI`.
-    pub(super) fn add(
-        self,
-        commands: &mut Pipeline,
-        keys: &NameKeys,
-        HolderText { text, lease }: &HolderText,
-    ) {
-        let mut set = command(&["SET", &keys.holder, text, "NX", "PX"]);
-        set.arg(*lease);
-        let count = command(&["INCR", &keys.token]);
+    fn each(self, keys: &NameKeys, holder: &HolderText, mut command: impl FnMut(&[&str])) {
         if self == Step::Whole {
-            commands.add_command(command(&["MULTI"]));
+            command(&["MULTI"]);
         }
-        commands.add_command(set);
-        commands.add_command(count);
+        command(&["SET", &keys.holder, &holder.text, "NX", "PX", &holder.lease]);
+        command(&["INCR", &keys.token]);
         if self == Step::Whole {
-            commands.add_command(command(&["EXEC"]));
+            command(&["EXEC"]);
         }
+    }
+
+    /// Adds the commands for a lock.
+    pub(super) fn add(self, commands: &mut Pipeline, keys: &NameKeys, holder: &HolderText) {
+        self.each(keys, holder, |words| {
+            let size = words.iter().map(|word| word.len()).sum();
+            let mut command = Cmd::with_capacity(words.len(), size);
+            command.arg(words);
+            commands.add_command(command);
+        });
+    }
+
+    /// The commands for a lock as they are sent. Whoever sends them itself need not make a [`Pipeline`] of them first, which costs
+    /// as much as all the rest of what is done here for a free lock.
+    pub(super) fn packed(self, keys: &NameKeys, holder: &HolderText) -> Vec<u8> {
+        const FRAME: usize = 128;
+        let size = keys.holder.len() + keys.token.len() + holder.text.len() + FRAME;
+        let mut packed = Vec::with_capacity(size);
+        self.each(keys, holder, |words| pack(words, &mut packed));
+        packed
     }
 
     /// Takes the answers for a lock from the first of `answers`; `None` if it is not known what came of it. `since` is that of the
@@ -139,14 +151,20 @@ pub(super) fn answers(answer: &Value) -> &[Value] {
 /// Counters below this have not been started at the server's time.
 const STARTED: u64 = 1 << 40;
 
-fn command(words: &[&str]) -> Cmd {
-    // Room for a number more.
-    let mut command =
-        Cmd::with_capacity(words.len() + 1, words.iter().map(|word| word.len()).sum::<usize>() + 20);
-    words.iter().for_each(|word| {
-        command.arg(word);
-    });
-    command
+/// A command as the server reads it.
+fn pack(words: &[&str], to: &mut Vec<u8>) {
+    let mut number = itoa::Buffer::new();
+    let mut line = |sign, count: usize, to: &mut Vec<u8>| {
+        to.push(sign);
+        to.extend_from_slice(number.format(count).as_bytes());
+        to.extend_from_slice(b"\r\n");
+    };
+    line(b'*', words.len(), to);
+    for word in words {
+        line(b'$', word.len(), to);
+        to.extend_from_slice(word.as_bytes());
+        to.extend_from_slice(b"\r\n");
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +186,18 @@ mod tests {
         let attempt = step.read(&mut left, SINCE).expect("an attempt");
         assert!(attempt.set && left.is_empty());
         attempt.counted
+    }
+
+    #[test]
+    fn commands_are_packed_as_the_driver_packs_them() {
+        let long = "x".repeat(12_345);
+        for words in
+            [&["EXEC"] as &[&str], &["SET", "lock:é", "", "two\r\nlines", "0123456789"], &[&long, "NX"]]
+        {
+            let mut packed = Vec::new();
+            pack(words, &mut packed);
+            assert_eq!(packed, Cmd::new().arg(words).get_packed_command());
+        }
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value};
 
-use super::attempt::Step;
+use super::attempt::{HolderText, Step};
 use super::cluster::Cluster;
 use super::failure::{ENGINE, failed};
+use super::keys::NameKeys;
 use super::link::{Connected, Link, Writer};
 use super::reply;
 use super::scripts::Invocation;
@@ -30,8 +31,8 @@ pub(super) enum Request<'a> {
     Script(&'a Invocation),
     /// A script that is likely to tell another client something.
     Waking(&'a Invocation),
-    /// Commands that take a lock.
-    Commands(&'a Pipeline, Step),
+    /// What takes a free lock.
+    Take(&'a NameKeys, &'a HolderText, Step),
 }
 
 impl Request<'_> {
@@ -39,17 +40,38 @@ impl Request<'_> {
         match self {
             Request::Script(script) => script.call(connection).await,
             Request::Waking(script) => script.call_after_others(connection).await,
-            Request::Commands(commands, step) => {
-                let answers = connection.send_packed_commands(commands, 0, commands.len()).await?;
-                // In a transaction an error is that of all.
-                let failed = answers.iter().find(|answer| matches!(answer, Value::ServerError(_)));
-                match failed {
-                    Some(error) if step == Step::Whole => error.clone().extract_error(),
-                    _ => Ok(Value::Array(answers)),
-                }
+            Request::Take(keys, holder, step) => {
+                let mut commands = Pipeline::with_capacity(step.answers());
+                step.add(&mut commands, keys, holder);
+                self.read(connection.send_packed_commands(&commands, 0, step.answers()).await?)
             }
         }
     }
+
+    /// What is sent, and the number of answers to it.
+    pub(super) fn packed(self) -> (Vec<u8>, usize) {
+        match self {
+            Request::Script(script) | Request::Waking(script) => (script.packed(), 1),
+            Request::Take(keys, holder, step) => (step.packed(keys, holder), step.answers()),
+        }
+    }
+
+    /// What the answers come to.
+    pub(super) fn read(self, mut answers: Vec<Value>) -> RedisResult<Value> {
+        match self {
+            Request::Script(_) | Request::Waking(_) => answers.pop().unwrap_or(Value::Nil).extract_error(),
+            // In a transaction an error is that of all.
+            Request::Take(_, _, Step::Whole) => match answers.iter().find(|answer| is_error(answer)) {
+                Some(error) => error.clone().extract_error(),
+                None => Ok(Value::Array(answers)),
+            },
+            Request::Take(_, _, Step::AfterOurs(_)) => Ok(Value::Array(answers)),
+        }
+    }
+}
+
+fn is_error(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(_))
 }
 
 /// An answer, and the connection that it came over: what was written there can be asked after only there.

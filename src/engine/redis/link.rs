@@ -1,8 +1,8 @@
 //! One server, always connected if that is possible.
 //!
 //! A task keeps the connection: it connects, checks that the server is fit, subscribes, and starts anew when the
-//! connection breaks, for ever and with a growing pause in between. Everything goes over this one connection, commands and
-//! messages alike, so that a release can not overtake the request that it undoes.
+//! connection breaks, for ever and with a growing pause in between. Commands and messages alike go over this one connection, so
+//! that a release can not overtake the request that it undoes. Only who is alone may go past it: see [`lane`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,10 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, RedisResult, Value};
+use redis::{AsyncConnectionConfig, ConnectionInfo, PushInfo, PushKind, RedisResult, Value};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use self::lane::Lane;
 use self::shards::Shards;
 use super::failure::{ENGINE, code, failed, unreachable};
 use super::scripts::Invocation;
@@ -24,6 +26,7 @@ use super::target::{Facts, Target};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 
+mod lane;
 mod shards;
 
 /// How long a connection may take to be made and checked.
@@ -58,13 +61,22 @@ pub(super) struct Link {
 struct Shared {
     target: Target,
     status: watch::Sender<Status>,
-    /// The last connection that was of use: its facts, and its number at the server.
-    last: Mutex<Option<(Arc<Facts>, Option<i64>)>>,
+    /// The last connection that was of use.
+    last: Mutex<Option<Last>>,
     subscribed: Mutex<BTreeSet<String>>,
     shards: Mutex<Shards>,
     hear: Box<dyn Fn(Heard) + Send + Sync>,
     broken: Arc<Notify>,
+    runtime: Handle,
     pid: u32,
+}
+
+struct Last {
+    epoch: u64,
+    facts: Arc<Facts>,
+    /// Its number at the server, if we may know it, and that of its lane.
+    id: Option<i64>,
+    lane: Option<i64>,
 }
 
 #[derive(Clone)]
@@ -84,8 +96,9 @@ pub(super) struct Connected {
     pub(super) since: u64,
     /// Counts connections.
     pub(super) epoch: u64,
-    /// Where the server is.
-    addr: ConnectionAddr,
+    /// Where the server is, and how we talk to it.
+    info: ConnectionInfo,
+    lane: Lane,
     /// The connection's number at the server, if we may know it.
     id: Option<i64>,
     /// Nothing more is expected of this connection.
@@ -174,12 +187,15 @@ impl Link {
                 "this client was made before a fork; a child process must connect for itself",
             ));
         }
-        if let Status::Up(connected) = &*self.shared.status.borrow() {
+        if let Status::Up(connected) = &*self.shared.status.borrow()
+            && !connected.lane.is_owed()
+        {
             return Ok(Arc::clone(connected));
         }
         let mut status = self.shared.status.subscribe();
         loop {
             match &*status.borrow_and_update() {
+                Status::Up(connected) if connected.lane.is_owed() => {}
                 Status::Up(connected) => return Ok(Arc::clone(connected)),
                 // It will not get better by itself.
                 Status::Down(why) if !why.is_retryable() => return Err(again(why)),
@@ -216,7 +232,7 @@ impl Link {
     pub(super) fn trouble(&self) -> String {
         match &*self.shared.status.borrow() {
             Status::Up(connected) => {
-                format!("`{}` is connected and silent", self.shared.target.name(&connected.addr))
+                format!("`{}` is connected and silent", self.shared.target.name(connected.info.addr()))
             }
             Status::Down(why) => why.to_string(),
         }
@@ -224,7 +240,7 @@ impl Link {
 
     /// What the server is, or was when it was last heard of.
     pub(super) fn facts(&self) -> Option<Arc<Facts>> {
-        self.shared.last().as_ref().map(|(facts, _)| Arc::clone(facts))
+        self.shared.last().as_ref().map(|last| Arc::clone(&last.facts))
     }
 
     /// For work that goes on when the caller does not wait for it.
@@ -328,6 +344,7 @@ impl Shared {
             shards: Mutex::default(),
             hear: Box::new(hear),
             broken: Arc::default(),
+            runtime: Handle::current(),
             pid: std::process::id(),
         })
     }
@@ -336,26 +353,42 @@ impl Shared {
         self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<(Arc<Facts>, Option<i64>)>> {
+    fn last(&self) -> MutexGuard<'_, Option<Last>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn up(&self, connected: Connected) {
-        *self.last() = Some((Arc::clone(&connected.facts), connected.id));
+        let Connected { epoch, id, .. } = connected;
+        *self.last() = Some(Last { epoch, facts: Arc::clone(&connected.facts), id, lane: None });
         self.status.send_replace(Status::Up(Arc::new(connected)));
+    }
+
+    /// Notes the number of a connection's lane; false if that connection is not the last one any more.
+    fn note_lane(&self, epoch: u64, id: i64) -> bool {
+        match &mut *self.last() {
+            Some(last) if last.epoch == epoch => {
+                last.lane = Some(id);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Ends the connection before this one, if the server still has it: what we said there and have given up on may still
     /// be on its way, and must not be done after what we say from now on. A release would not undo the request that it
     /// follows.
     async fn end_last(&self, connection: &mut MultiplexedConnection, facts: &Facts) {
-        let last = self.last().as_ref().and_then(|(last, id)| id.filter(|_| last.run_id == facts.run_id));
-        let Some(id) = last else { return };
-        let mut kill = redis::cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(id);
-        if let Err(error) = kill.query_async::<Value>(connection).await {
-            // The user may not. Then what comes late lasts for a lease.
-            tracing::debug!(target: "leasehold", %error, "can not end the last connection");
+        let ids = match &*self.last() {
+            Some(last) if last.facts.run_id == facts.run_id => [last.id, last.lane],
+            _ => return,
+        };
+        for id in ids.into_iter().flatten() {
+            let mut kill = redis::cmd("CLIENT");
+            kill.arg("KILL").arg("ID").arg(id);
+            if let Err(error) = kill.query_async::<Value>(connection).await {
+                // The user may not. Then what comes late lasts for a lease.
+                tracing::debug!(target: "leasehold", %error, "can not end the last connection");
+            }
         }
     }
 
@@ -417,8 +450,9 @@ impl Shared {
                 () = self.broken.notified() => continue,
                 () = tokio::time::sleep(if follows { FOLLOW_EVERY } else { PING_EVERY }) => {}
             }
+            connected.lane.look();
             // A primary that was cut off from the others may not know yet that it is none any more.
-            if self.target.source.moved_from(&connected.addr).await {
+            if self.target.source.moved_from(connected.info.addr()).await {
                 self.lost(connected.epoch, "another server is the primary now");
                 continue;
             }
@@ -461,14 +495,13 @@ impl Shared {
                 Ok::<(), redis::aio::SendError>(())
             });
         let info = self.target.source.find().await?;
-        let addr = info.addr().clone();
-        let server = &self.target.name(&addr);
-        let client = client(info).map_err(|error| unreachable(server, error))?;
+        let server = &self.target.name(info.addr());
+        let client = client(info.clone()).map_err(|error| unreachable(server, error))?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connection.map_err(|error| unreachable(server, error))?;
-        let info: String =
+        let said: String =
             redis::cmd("INFO").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
-        let mut facts = self.target.check(&info, server, epoch)?;
+        let mut facts = self.target.check(&said, server, epoch)?;
         facts.replicas = self.target.source.replicas().await.unwrap_or(facts.replicas);
         let asked_at = SystemClock.now().as_micros();
         let (seconds, micros): (i128, i128) =
@@ -487,7 +520,8 @@ impl Shared {
             ahead,
             since,
             epoch,
-            addr,
+            lane: Lane::new(info.addr()),
+            info,
             id,
             given_up: AtomicBool::new(false),
             giving_up: Notify::new(),

@@ -124,9 +124,7 @@ impl Post {
             self.tray.put(|batch| batch.takes.push(Take { keys: Arc::clone(keys), text, step, answer }));
             return Ok(answered.await.unwrap_or_default());
         };
-        let mut commands = Pipeline::with_capacity(step.answers());
-        step.add(&mut commands, keys, &text);
-        let (answer, since) = alone.send(Request::Commands(&commands, step)).await?;
+        let (answer, since) = alone.send(Request::Take(keys, &text, step)).await?;
         Ok((step.read(&mut answers(&answer), since), text.text))
     }
 
@@ -148,10 +146,13 @@ impl Post {
 
     /// Runs the script of a release; `wakes` if it is likely to tell another client something.
     pub(super) async fn release(&self, script: Invocation, wakes: bool) -> Result<i64> {
-        if let Some(alone) = self.alone() {
+        if let Some(_alone) = self.alone() {
             let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
-            let (answer, _) = alone.send(request).await?;
-            return reply::read(answer);
+            let connected = self.link.connected().await?;
+            let mut connection = connected.connection.clone();
+            // In a box of its own: what is given back soon need not carry it around.
+            let mut sending = Box::pin(request.send(&mut connection));
+            return reply::read(self.link.call(&connected, sending.as_mut()).await?);
         }
         let (answer, answered) = oneshot::channel();
         self.tray.put(|batch| batch.releases.push(Release { script, answer }));
@@ -166,15 +167,14 @@ impl Drop for Post {
 }
 
 impl Alone<'_> {
-    /// Sends a request, and gives the answer and since when the server is connected.
+    /// Sends a request that undoes no other, and gives the answer and since when the server is connected.
     ///
     /// In a box of its own: what goes with others need not carry it around.
     fn send<'a>(&'a self, request: Request<'a>) -> Reply<'a, (Value, u64)> {
         let link = &self.0.link;
         Box::pin(async move {
             let connected = link.connected().await?;
-            let mut connection = connected.connection.clone();
-            let answer = link.call(&connected, pin!(request.send(&mut connection))).await?;
+            let answer = link.send_alone(&connected, request).await?;
             Ok((answer, connected.since))
         })
     }

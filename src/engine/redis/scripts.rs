@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    Arg, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisResult, ServerErrorKind, ToRedisArgs, Value,
-    from_redis_value,
+    Arg, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, ServerErrorKind, ToRedisArgs,
+    Value, from_redis_value,
 };
 
 /// A text, and the hash by which a server that has seen it knows it.
@@ -65,6 +65,10 @@ impl Invocation {
         self.read(connection, answer).await
     }
 
+    pub(super) fn packed(&self) -> Vec<u8> {
+        self.command.get_packed_command()
+    }
+
     async fn read<T: FromRedisValue>(
         &self,
         connection: &mut MultiplexedConnection,
@@ -73,7 +77,7 @@ impl Invocation {
         let answer = match answer {
             // With its whole text, a server can not say that it does not know the script, however often it is made to
             // forget; and one that has just been started costs one round trip more, not two.
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            Err(error) if is_unknown_script(&error) => {
                 let command = self.with_text();
                 Box::pin(connection.send_packed_command(&command)).await.and_then(Value::extract_error)
             }
@@ -93,6 +97,11 @@ impl Invocation {
         }
         command
     }
+}
+
+/// True if a server does not know the script that it was asked to run.
+pub(super) fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 /// Every script that this engine runs.
