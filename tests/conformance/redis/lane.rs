@@ -84,6 +84,7 @@ async fn what_undoes_a_request_comes_after_it(mut ground: Ground) {
             let error = mutex(&far, ms(30_000)).try_lock().await.expect_err("no answer");
             assert!(error.is_retryable(), "{error:?}");
         }
+        // Long enough for a release that does not wait to be there first.
         tokio::time::sleep(ms(200)).await;
         proxy.pass();
         free_within(&near, ms(3000)).await.release().await.expect("held");
@@ -109,6 +110,7 @@ async fn who_stops_waiting_leaves_the_queue_although_the_lane_is_faster(mut grou
     // Held back on the connection that the lane is beside; what is said on the lane passes.
     proxy.stall_requests_from(JOIN);
     tokio::time::timeout(ms(100), mutex(&far, ms(30_000)).lock()).await.expect_err("no answer");
+    // Long enough for a release that does not wait to be there first, and then for the one who joins to be seen.
     tokio::time::sleep(ms(200)).await;
     proxy.pass();
     tokio::time::sleep(ms(300)).await;
