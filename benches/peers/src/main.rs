@@ -329,17 +329,22 @@ async fn counted(tasks: Vec<tokio::task::JoinHandle<Result<u64>>>) -> Result<(f6
 /// 16 processes on one name, beside a token that is popped from a list: no lease, no fence, no order kept over a death.
 fn processes(server: &Redis) -> Result<()> {
     const PROCESSES: usize = 16;
-    const SECTIONS: usize = 4000;
+    const SECTIONS: usize = 8000;
+    const FIRST: usize = 2000;
+    const WHO: [&str; 2] = ["blpop", "leasehold"];
     pin(1)?;
     println!("\none name, {PROCESSES} processes");
     let mut rates = [Vec::new(), Vec::new()];
     let (mut spreads, mut commands) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        for (at, who) in ["blpop", "leasehold"].into_iter().enumerate() {
+    // What it takes to get going is not part of a cycle.
+    let first = WHO.map(|who| run_on(server, who, PROCESSES, FIRST, (0, 0)));
+    let [first_of_bound, first_of_ours] = first;
+    let first = [first_of_bound?.commands, first_of_ours?.commands];
+    // A hand-over is mostly waiting for a core to wake up, and single rounds differ by a third.
+    for _ in 0..3 * ROUNDS {
+        for (at, who) in WHO.into_iter().enumerate() {
             let ran = run_on(server, who, PROCESSES, SECTIONS, (0, 0))?;
-            // What it takes to get going is not part of a cycle, and differs by a few commands.
-            let half = run_on(server, who, PROCESSES, SECTIONS / 2, (0, 0))?;
-            let a_cycle = (ran.commands - half.commands) / (SECTIONS / 2) as f64;
+            let a_cycle = (ran.commands - first[at]) / (SECTIONS - FIRST) as f64;
             let a_cycle = (a_cycle * 100.0).round() / 100.0;
             rates[at].push(ran.rate());
             if who == "leasehold" {

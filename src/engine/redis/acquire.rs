@@ -128,22 +128,22 @@ impl Redis {
     async fn ask(&self, name: &Name, keys: &NameKeys, ask: &Ask, taken: &Taken) -> Result<Answer> {
         let mut late = false;
         loop {
-            let connected = self.fleet.connected(&keys.holder).await?;
-            let not_after = connected.server_now().saturating_add(micros(ask.answer_within));
+            let now = self.fleet.server_now(&keys.holder).await?;
+            let not_after = now.saturating_add(micros(ask.answer_within));
             let channel = || format!("leasehold:seat:{}:{}", self.seat, keys.state);
             // Before it is asked: what is said there from then on is heard.
             let listens = ask.wait && self.fleet.listen(&keys.holder, channel).await;
             let not_after = if late { 0 } else { not_after };
             let invocation = self.ask_script(name, keys, ask, taken, listens, not_after);
-            let mut answered: Answered<Vec<i64>> =
-                self.fleet.call(&keys.holder, Request::Script(&invocation)).await?;
-            match reply::answer(&answered.answer)? {
+            let answer = match &self.post {
+                Some(post) => reply::asked(&post.ask(&invocation).await?)?,
+                // In a box of its own: what goes by post need not carry it around.
+                None => Box::pin(self.ask_confirmed(keys, &invocation)).await?,
+            };
+            match answer {
                 Some(answer) => {
                     keys.took(0);
                     keys.crowded.store(matches!(answer, Answer::Queued(_)), Ordering::Relaxed);
-                    if matches!(answer, Answer::Granted(_)) {
-                        self.confirm(&mut answered).await?;
-                    }
                     return Ok(answer);
                 }
                 // The server's clock is not what it was when we connected, or our own request came late; if it is still
@@ -151,6 +151,16 @@ impl Redis {
                 None => late = true,
             }
         }
+    }
+
+    /// Asks where others must hear of a grant before it counts, or in a cluster.
+    async fn ask_confirmed(&self, keys: &NameKeys, script: &Invocation) -> Result<Option<Answer>> {
+        let mut answered: Answered<Value> = self.fleet.call(&keys.holder, Request::Script(script)).await?;
+        let answer = reply::asked(&answered.answer)?;
+        if let Some(Answer::Granted(_)) = answer {
+            self.confirm(&mut answered).await?;
+        }
+        Ok(answer)
     }
 
     fn ask_script(
@@ -242,7 +252,7 @@ impl Redis {
         ask: &Ask,
         taken: Result<Taken>,
     ) -> Result<Answer> {
-        let epoch = self.fleet.connected(&keys.holder).await?.epoch;
+        let epoch = self.fleet.epoch(&keys.holder).await;
         let mut answer = match taken {
             Ok(taken) => self.ask(name, keys, ask, &taken).await,
             // Whether it was taken may not be known; the rules find out, and say better what is wrong.
@@ -251,7 +261,7 @@ impl Redis {
         };
         if let Err(error) = &answer
             && error.is_retryable()
-            && self.fleet.connected(&keys.holder).await?.epoch != epoch
+            && Some(self.fleet.connected(&keys.holder).await?.epoch) != epoch
         {
             answer = self.ask(name, keys, ask, &Taken::No).await;
         }

@@ -29,17 +29,28 @@ pub(super) enum Fleet {
 #[derive(Clone, Copy)]
 pub(super) enum Request<'a> {
     Script(&'a Invocation),
-    /// A script that is likely to tell another client something.
-    Waking(&'a Invocation),
+    /// A script that gives something back.
+    Release(&'a Invocation, Ending),
     /// What takes a free lock.
     Take(&'a NameKeys, &'a HolderText, Step),
+}
+
+/// What it is that is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// What was held.
+    Held,
+    /// What was held, and others are likely to wait for: one of them is told.
+    Awaited,
+    /// What was asked for, and perhaps never heard of. It must not overtake the request.
+    Unheard,
 }
 
 impl Request<'_> {
     pub(super) async fn send(self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         match self {
-            Request::Script(script) => script.call(connection).await,
-            Request::Waking(script) => script.call_after_others(connection).await,
+            Request::Release(script, Ending::Awaited) => script.call_after_others(connection).await,
+            Request::Script(script) | Request::Release(script, _) => script.call(connection).await,
             Request::Take(keys, holder, step) => {
                 let mut commands = Pipeline::with_capacity(step.answers());
                 step.add(&mut commands, keys, holder);
@@ -51,7 +62,8 @@ impl Request<'_> {
     /// What is sent, and the number of answers to it.
     pub(super) fn packed(self) -> (Vec<u8>, usize) {
         match self {
-            Request::Script(script) | Request::Waking(script) => (script.packed(), 1),
+            Request::Release(script, Ending::Awaited) => (script.packed_after_others(), 2),
+            Request::Script(script) | Request::Release(script, _) => (script.packed(), 1),
             Request::Take(keys, holder, step) => (step.packed(keys, holder), step.answers()),
         }
     }
@@ -59,7 +71,7 @@ impl Request<'_> {
     /// What the answers come to.
     pub(super) fn read(self, mut answers: Vec<Value>) -> RedisResult<Value> {
         match self {
-            Request::Script(_) | Request::Waking(_) => answers.pop().unwrap_or(Value::Nil).extract_error(),
+            Request::Script(_) | Request::Release(..) => answers.pop().unwrap_or(Value::Nil).extract_error(),
             // In a transaction an error is that of all.
             Request::Take(_, _, Step::Whole) => match answers.iter().find(|answer| is_error(answer)) {
                 Some(error) => error.clone().extract_error(),
@@ -99,6 +111,14 @@ impl Fleet {
             return Ok(now);
         }
         Ok(self.connected(key).await?.server_now())
+    }
+
+    /// Which connection to the server that has a key we have now, if there is one.
+    pub(super) async fn epoch(&self, key: &str) -> Option<u64> {
+        match self {
+            Fleet::One(link) => link.epoch(),
+            Fleet::Cluster(cluster) => Some(Box::pin(cluster.connected(key)).await.ok()?.epoch),
+        }
     }
 
     /// Sends a request to the server that has a key.

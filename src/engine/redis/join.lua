@@ -3,12 +3,15 @@
 -- matters to nobody until the lock is free.
 local function join(owner)
   local held = call('GET', HOLDER) or ''
-  local kind, lease, since = string.match(held, '^leasehold/1([+?])%x+ %d+ %d+ (%d+) %d+ (%d+) ')
-  if not kind or string.sub(held, 13, 44) == owner then return nil end
+  local kind, holder, lease, since = string.match(held, '^leasehold/1([+?])(%x+) %d+ %d+ (%d+) %d+ (%d+) ')
+  if not kind or holder == owner then return nil end
   local found = call('HMGET', STATE, 'ends', 'kept_until', 'arrivals')
   if not found[3] then return nil end
-  local ends = kind == '+' and tonumber(found[1]) or since + math.min(tonumber(lease), CONFIRM)
-  if ends <= now or math.max(ends, now + PATIENCE) + HOUR > found[2] * 1000 then return nil end
+  -- With eight digits it is longer than that.
+  local good_for = #lease > 7 and CONFIRM or math.min(lease, CONFIRM)
+  local ends = kind == '+' and tonumber(found[1]) or since + good_for
+  local kept_until = found[2] * 1000 - HOUR
+  if ends <= now or ends > kept_until or now + PATIENCE > kept_until then return nil end
 
   local arrivals = tostring(found[3] + 1)
   if call('ZADD', QUEUE, 'NX', arrivals, owner) == 0 then return nil end
@@ -18,8 +21,9 @@ local function join(owner)
   return ends - now
 end
 
--- A mutex that is asked for for the first time, and waited for, and nothing else.
+-- A mutex that is asked for for the first time, and waited for, and nothing else. A number alone says that it is in the queue, and how long
+-- it has to wait at most.
 if ARGV[3] == 'lock 4294967295 1 mw' then
   local pause = join(ARGV[1])
-  if pause then return { 2, pause } end
+  if pause then return pause end
 end

@@ -220,6 +220,14 @@ impl Link {
         }
     }
 
+    /// The number of the connection, if there is one now.
+    pub(super) fn epoch(&self) -> Option<u64> {
+        match &*self.shared.status.borrow() {
+            Status::Up(connected) => Some(connected.epoch),
+            Status::Down(_) => None,
+        }
+    }
+
     /// The server's time now, as far as we know, if it is connected.
     pub(super) fn server_now(&self) -> Option<u64> {
         match &*self.shared.status.borrow() {

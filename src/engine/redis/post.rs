@@ -21,7 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::attempt::{Attempt, HolderText, Step, answers};
-use super::fleet::Request;
+use super::fleet::{Ending, Request};
 use super::give_back_script;
 use super::keys::NameKeys;
 use super::link::Link;
@@ -144,19 +144,24 @@ impl Post {
         Ok(Some(answer == Value::Int(1)))
     }
 
-    /// Runs the script of a release; `wakes` if it is likely to tell another client something.
-    pub(super) async fn release(&self, script: Invocation, wakes: bool) -> Result<i64> {
-        if let Some(_alone) = self.alone() {
-            let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
-            let connected = self.link.connected().await?;
-            let mut connection = connected.connection.clone();
-            // In a box of its own: what is given back soon need not carry it around.
-            let mut sending = Box::pin(request.send(&mut connection));
-            return reply::read(self.link.call(&connected, sending.as_mut()).await?);
+    /// Runs the script of a release.
+    pub(super) async fn release(&self, script: Invocation, ending: Ending) -> Result<i64> {
+        let Some(alone) = self.alone() else {
+            let (answer, answered) = oneshot::channel();
+            self.tray.put(|batch| batch.releases.push(Release { script, answer }));
+            return answered.await.unwrap_or_else(|_| Err(self.link.given_up()));
+        };
+        let (answer, _) = alone.send(Request::Release(&script, ending)).await?;
+        reply::read(answer)
+    }
+
+    /// Runs the script that asks by the rules: if others have something under way at the same time, on its own.
+    pub(super) async fn ask(&self, script: &Invocation) -> Result<Value> {
+        let request = Request::Script(script);
+        match self.alone() {
+            Some(alone) => Ok(alone.send(request).await?.0),
+            None => self.link.send_with_others(&*self.link.connected().await?, request).await,
         }
-        let (answer, answered) = oneshot::channel();
-        self.tray.put(|batch| batch.releases.push(Release { script, answer }));
-        answered.await.unwrap_or_else(|_| Err(self.link.given_up()))
     }
 }
 
@@ -167,7 +172,7 @@ impl Drop for Post {
 }
 
 impl Alone<'_> {
-    /// Sends a request that undoes no other, and gives the answer and since when the server is connected.
+    /// Sends a request, and gives the answer and since when the server is connected.
     ///
     /// In a box of its own: what goes with others need not carry it around.
     fn send<'a>(&'a self, request: Request<'a>) -> Reply<'a, (Value, u64)> {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Value;
+
 use super::failure::ENGINE;
 use crate::claim::{Answer, Change, Claim, Grant, Holder, OwnerId, Pause, Refused, Released, WHOLE, Waiter};
 use crate::engine::{Cell, HeldClaim, Hint, Swapped, View, Waiting};
@@ -17,7 +19,7 @@ pub(super) fn strange(what: &str) -> Error {
 }
 
 /// An answer, as what it should be.
-pub(super) fn read<T: redis::FromRedisValue>(answer: redis::Value) -> Result<T> {
+pub(super) fn read<T: redis::FromRedisValue>(answer: Value) -> Result<T> {
     redis::from_redis_value(answer).map_err(|error| strange(&error.to_string()))
 }
 
@@ -46,11 +48,24 @@ pub(super) fn host_text(host: &str) -> String {
     if host.is_empty() { "-".into() } else { host.chars().map(word).collect() }
 }
 
+/// What asking by the rules came to. `None` if the request came too late.
+pub(super) fn asked(said: &Value) -> Result<Option<Answer>> {
+    match said {
+        // What is said most often: see join.lua.
+        Value::Int(pause) => Ok(Some(Answer::Queued(lasting(*pause)))),
+        said => answer(&read::<Vec<i64>>(said.clone())?),
+    }
+}
+
+fn lasting(pause: i64) -> Pause {
+    Pause { at_most: Duration::from_micros(pause.unsigned_abs()) }
+}
+
 /// `None` if the request came too late.
 pub(super) fn answer(answer: &[i64]) -> Result<Option<Answer>> {
     let number = |at: usize| answer.get(at).copied().unwrap_or_default();
     let small = |at: usize| u32::try_from(number(at)).unwrap_or(u32::MAX);
-    let pause = || Pause { at_most: Duration::from_micros(number(1).unsigned_abs()) };
+    let pause = || lasting(number(1));
     Ok(Some(match number(0) {
         1 => Answer::Granted(Grant { token: number(1).unsigned_abs(), tokens: small(2) }),
         2 => Answer::Queued(pause()),

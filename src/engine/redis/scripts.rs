@@ -8,6 +8,9 @@ use redis::{
     Value, from_redis_value,
 };
 
+/// A command that does nothing, as the server reads it.
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
 /// A text, and the hash by which a server that has seen it knows it.
 pub(super) struct Script {
     text: &'static str,
@@ -65,8 +68,16 @@ impl Invocation {
         self.read(connection, answer).await
     }
 
+    /// What is sent for [`call`](Invocation::call).
     pub(super) fn packed(&self) -> Vec<u8> {
         self.command.get_packed_command()
+    }
+
+    /// What is sent for [`call_after_others`](Invocation::call_after_others). Of the two answers the second one counts.
+    pub(super) fn packed_after_others(&self) -> Vec<u8> {
+        let mut packed = PING.to_vec();
+        self.command.write_packed_command(&mut packed);
+        packed
     }
 
     async fn read<T: FromRedisValue>(
@@ -134,10 +145,19 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     take: Script::new(include_str!("take.lua")),
     give_back: Script::new(include_str!("give_back.lua")),
     give_back_one: Script::new(include_str!("give_back_one.lua")),
-    ask: by_the_rules!("words.lua", "ask_head.lua", "join.lua", "asker.lua", "rules.lua", "ask.lua"),
+    ask: by_the_rules!(
+        "words.lua",
+        "ask_head.lua",
+        "join.lua",
+        "tell.lua",
+        "asker.lua",
+        "rules.lua",
+        "ask.lua"
+    ),
     release: by_the_rules!(
         "release_head.lua",
         "words.lua",
+        "tell.lua",
         "hand_over.lua",
         "full_memory.lua",
         "family.lua",
@@ -146,17 +166,19 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     ),
     release_to_next: by_the_rules!(
         "words.lua",
+        "tell.lua",
         "hand_over.lua",
         "full_memory.lua",
         "family.lua",
         "rules.lua",
         "release.lua"
     ),
-    alter: by_the_rules!("words.lua", "family.lua", "rules.lua", "alter.lua"),
-    resize: by_the_rules!("words.lua", "family.lua", "rules.lua", "resize.lua"),
+    alter: by_the_rules!("words.lua", "tell.lua", "family.lua", "rules.lua", "alter.lua"),
+    resize: by_the_rules!("words.lua", "tell.lua", "family.lua", "rules.lua", "resize.lua"),
     break_claims: by_the_rules!(
         "full_memory.lua",
         "words.lua",
+        "tell.lua",
         "family.lua",
         "rules.lua",
         "row.lua",
@@ -166,6 +188,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
         "look_head.lua",
         "full_memory.lua",
         "words.lua",
+        "tell.lua",
         "family.lua",
         "rules.lua",
         "row.lua",
@@ -176,3 +199,17 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     note: Script::new(include_str!("note.lua")),
     swap: Script::new(include_str!("swap.lua")),
 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_after_others_is_packed_as_the_driver_packs_it() {
+        let mut script = SCRIPTS.look.on(&["a", "b"]);
+        script.arg("c");
+        let mut commands = redis::pipe();
+        commands.add_command(redis::cmd("PING")).add_command(script.command.clone());
+        assert_eq!(script.packed_after_others(), commands.get_packed_pipeline());
+    }
+}

@@ -16,7 +16,8 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
         [
             who_is_often_alone_gets_a_lane_for_as_long,
             what_undoes_a_request_comes_after_it,
-            who_stops_waiting_leaves_the_queue_although_the_lane_is_faster,
+            who_stops_waiting_leaves_the_queue_whichever_way_is_faster,
+            who_stops_waiting_at_any_instant_leaves_nothing,
             who_leaves_at_any_instant_leaves_nothing,
             a_lane_knows_the_password_and_the_database,
             a_lane_that_ends_costs_nothing,
@@ -94,30 +95,45 @@ async fn what_undoes_a_request_comes_after_it(mut ground: Ground) {
     leave(ground.server(), [far, near]).await;
 }
 
-async fn who_stops_waiting_leaves_the_queue_although_the_lane_is_faster(mut ground: Ground) {
+async fn who_stops_waiting_leaves_the_queue_whichever_way_is_faster(mut ground: Ground) {
     // How a waiter is written down begins like this.
     const JOIN: &str = "\r\n- ";
+    // So many turns, one of another name, and one attempt to take the lock, and the next request opens a lane.
+    const NEARLY: u32 = 31;
     let proxy = Proxy::start(ground.server().port());
-    let far = connect(&format!("redis://127.0.0.1:{}", proxy.port())).await;
-    let near = ground.client().await;
+    let (near, other) = (ground.client().await, ground.client().await);
     // The server must know the script, or it would ask for its text.
     let held = lock(&near, ms(30_000)).await;
-    let waiting = wait(&far, ms(30_000)).await;
+    let waiting = wait(&other, ms(30_000)).await;
     held.release().await.expect("held");
     granted(waiting).await.release().await.expect("held");
-    get_a_lane(&far, ground.server()).await;
-    let held = lock(&near, ms(30_000)).await;
-    // Held back on the connection that the lane is beside; what is said on the lane passes.
-    proxy.stall_requests_from(JOIN);
-    tokio::time::timeout(ms(100), mutex(&far, ms(30_000)).lock()).await.expect_err("no answer");
-    // Long enough for a release that does not wait to be there first, and then for the one who joins to be seen.
-    tokio::time::sleep(ms(200)).await;
-    proxy.pass();
-    tokio::time::sleep(ms(300)).await;
-    assert_eq!(near.look(Family::Lock, "x").await.expect("a view").waiting, 0, "a ghost waits");
-    held.release().await.expect("held");
-    free_within(&near, ms(1000)).await.release().await.expect("held");
-    leave(ground.server(), [far, near]).await;
+    other.close().await.expect("the server hears");
+    for on_the_lane in [true, false] {
+        let far = connect(&format!("redis://127.0.0.1:{}", proxy.port())).await;
+        let mut admin = ground.server().connect();
+        if on_the_lane {
+            get_a_lane(&far, ground.server()).await;
+        } else {
+            take_turns(&far, NEARLY).await;
+            far.mutex("y").expect("a name").lock().await.expect("granted").release().await.expect("held");
+            assert_eq!(lanes(&mut admin), 0, "not yet");
+        }
+        let held = lock(&near, ms(30_000)).await;
+        // Held back on one of the two connections; what is said on the other passes.
+        proxy.stall_requests_from(JOIN);
+        tokio::time::timeout(ms(100), mutex(&far, ms(30_000)).lock()).await.expect_err("no answer");
+        assert_eq!(lanes(&mut admin), 1);
+        // Long enough for a release that does not wait to be there first, and then for the one who joins to be seen.
+        tokio::time::sleep(ms(200)).await;
+        proxy.pass();
+        tokio::time::sleep(ms(300)).await;
+        let waiting = near.look(Family::Lock, "x").await.expect("a view").waiting;
+        assert_eq!(waiting, 0, "a ghost waits; on the lane: {on_the_lane}");
+        held.release().await.expect("held");
+        free_within(&near, ms(1000)).await.release().await.expect("held");
+        far.close().await.expect("the server hears");
+    }
+    leave(ground.server(), [near]).await;
 }
 
 async fn who_leaves_at_any_instant_leaves_nothing(mut ground: Ground) {
@@ -143,6 +159,39 @@ async fn who_leaves_at_any_instant_leaves_nothing(mut ground: Ground) {
         free_within(&near, ms(3000)).await.release().await.expect("held");
     }
     assert!(granted > 0, "none was granted");
+    leave(ground.server(), [far, near]).await;
+}
+
+async fn who_stops_waiting_at_any_instant_leaves_nothing(mut ground: Ground) {
+    let (far, near) = (ground.client().await, ground.client().await);
+    let (mut granted, mut last) = (0, 0);
+    get_a_lane(&far, ground.server()).await;
+    for round in 0..400_u32 {
+        // As above. Some get it while they wait, some just when they leave.
+        let (long, held_for) = (round * 97 % 700, round * 61 % 300);
+        let held = lock(&near, ms(30_000)).await;
+        let waiting = tokio::spawn({
+            let asking = mutex(&far, ms(30_000));
+            async move {
+                let guard =
+                    tokio::time::timeout(Duration::from_micros(long.into()), asking.lock()).await.ok()?;
+                let guard = guard.expect("granted");
+                let token = guard.token().get();
+                guard.release().await.expect("held");
+                Some(token)
+            }
+        });
+        tokio::time::sleep(Duration::from_micros(held_for.into())).await;
+        assert!(held.token().get() > last, "tokens went back");
+        last = held.token().get();
+        held.release().await.expect("held");
+        if let Some(token) = waiting.await.expect("no panic") {
+            assert!(token > last, "tokens went back");
+            (granted, last) = (granted + 1, token);
+        }
+        free_within(&near, ms(1000)).await.release().await.expect("held");
+    }
+    assert!(0 < granted && granted < 400, "{granted} of 400 were granted");
     leave(ground.server(), [far, near]).await;
 }
 

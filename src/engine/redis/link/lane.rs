@@ -22,7 +22,7 @@ use tokio::io::ReadBuf;
 use tokio::net::{TcpStream, UnixStream};
 
 use super::{CONNECT_LIMIT, Connected, Link, PING_LIMIT, Shared};
-use crate::engine::redis::fleet::Request;
+use crate::engine::redis::fleet::{Ending, Request};
 use crate::engine::redis::scripts::is_unknown_script;
 use crate::error::Result;
 
@@ -167,12 +167,14 @@ struct Arrived<'a> {
 }
 
 impl Arrived<'_> {
-    /// The next answer if it is one of those that a lock that was taken or given back has, without a parser that can do everything.
+    /// The next answer if it is one of those that a lock that was taken, asked for or given back has, without a parser that can
+    /// do everything.
     fn plain(&mut self) -> Option<Value> {
         let line = self.bytes.split(|byte| *byte == b'\r').next()?;
         let rest = self.bytes[line.len()..].strip_prefix(b"\r\n")?;
         let answer = match line {
             b"+OK" => Value::Okay,
+            b"+PONG" => Value::SimpleString("PONG".into()),
             b"$-1" => Value::Nil,
             [b':', number @ ..] => Value::Int(std::str::from_utf8(number).ok()?.parse().ok()?),
             _ => return None,
@@ -318,13 +320,16 @@ impl Shared {
 }
 
 impl Link {
-    /// Sends a request of somebody who is alone. Not one that undoes another: that may still be on its way over the other
-    /// connection.
+    /// Sends a request of somebody who is alone.
     pub(in super::super) async fn send_alone(
         &self,
         connected: &Arc<Connected>,
         request: Request<'_>,
     ) -> Result<Value> {
+        // What it undoes may still be on its way over the other connection.
+        if let Request::Release(_, Ending::Unheard) = request {
+            return self.send_with_others(connected, request).await;
+        }
         match connected.lane.enter() {
             Found::Way(wire) => {
                 let (packed, expected) = request.packed();
@@ -339,7 +344,16 @@ impl Link {
             Found::WorthOpening => self.shared.open_lane(connected),
             Found::Nothing => {}
         }
-        // In a box of its own: it is large, and needed seldom.
+        self.send_with_others(connected, request).await
+    }
+
+    /// Sends a request over the connection that is everybody's.
+    pub(in super::super) async fn send_with_others(
+        &self,
+        connected: &Connected,
+        request: Request<'_>,
+    ) -> Result<Value> {
+        // In a box of its own: it is large, and who is alone seldom needs it.
         let mut connection = connected.connection.clone();
         self.call(connected, Box::pin(request.send(&mut connection)).as_mut()).await
     }
@@ -368,13 +382,13 @@ mod tests {
 
     #[tokio::test]
     async fn answers_are_the_same_however_they_arrive() {
-        const PLAIN: &[u8] = b"+OK\r\n:1700000000000001\r\n$-1\r\n:-5\r\n";
+        const PLAIN: &[u8] = b"+OK\r\n:1700000000000001\r\n$-1\r\n+PONG\r\n:-5\r\n";
         const OTHER: &[u8] = b"+OK\r\n+QUEUED\r\n*2\r\n$-1\r\n:7\r\n-ERR no\r\n$5\r\na\r\nbc\r\n:3\r\n";
         let queued = Value::SimpleString("QUEUED".into());
         for size in 1..=OTHER.len() {
-            let plain = heard(PLAIN, size, 4).await.expect("answers");
-            let number = Value::Int(1_700_000_000_000_001);
-            assert_eq!(plain, [Value::Okay, number, Value::Nil, Value::Int(-5)], "{size}");
+            let plain = heard(PLAIN, size, 5).await.expect("answers");
+            let (number, pong) = (Value::Int(1_700_000_000_000_001), Value::SimpleString("PONG".into()));
+            assert_eq!(plain, [Value::Okay, number, Value::Nil, pong, Value::Int(-5)], "{size}");
             let other = heard(OTHER, size, 6).await.expect("answers");
             let pair = Value::Array(vec![Value::Nil, Value::Int(7)]);
             assert_eq!(other[..3], [Value::Okay, queued.clone(), pair], "{size}");
