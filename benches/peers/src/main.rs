@@ -331,33 +331,33 @@ fn processes(server: &Redis) -> Result<()> {
     const PROCESSES: usize = 16;
     const SECTIONS: usize = 8000;
     const FIRST: usize = 2000;
-    const WHO: [&str; 2] = ["blpop", "leasehold"];
     pin(1)?;
     println!("\none name, {PROCESSES} processes");
-    let mut rates = [Vec::new(), Vec::new()];
-    let (mut spreads, mut commands) = (Vec::new(), Vec::new());
-    // What it takes to get going is not part of a cycle.
-    let first = WHO.map(|who| run_on(server, who, PROCESSES, FIRST, (0, 0)));
-    let [first_of_bound, first_of_ours] = first;
-    let first = [first_of_bound?.commands, first_of_ours?.commands];
-    // A hand-over is mostly waiting for a core to wake up, and single rounds differ by a third.
+    let run = |who: &str, sections: usize| run_on(server, who, PROCESSES, sections, (0, 0));
+    let contender = |who: &'static str| {
+        // What it takes to get going is not part of a cycle.
+        let first = run(who, FIRST)?.commands;
+        Result::Ok((who, first, Vec::new()))
+    };
+    let mut contenders = [contender("blpop")?, contender("leasehold")?];
+    // A hand-over is mostly a wait for a core to wake up: single rounds differ by a third.
     for _ in 0..3 * ROUNDS {
-        for (at, who) in WHO.into_iter().enumerate() {
-            let ran = run_on(server, who, PROCESSES, SECTIONS, (0, 0))?;
-            let a_cycle = (ran.commands - first[at]) / (SECTIONS - FIRST) as f64;
-            let a_cycle = (a_cycle * 100.0).round() / 100.0;
-            rates[at].push(ran.rate());
-            if who == "leasehold" {
-                spreads.push(ran.spread());
-                commands.push(a_cycle);
-            }
-            println!(
-                "  {who:<18} {:>9} cycles/s, longest wait {:>6.1} ms, {a_cycle:.2} commands a cycle, spread {:.2}",
-                kit::thousands(ran.rate()),
-                ran.longest * 1e3,
-                ran.spread(),
-            );
+        for (who, _, rounds) in &mut contenders {
+            rounds.push(run(who, SECTIONS)?);
         }
+    }
+    let commands = |first: f64, rounds: &[Ran]| {
+        let commands = kit::median(rounds.iter().map(|ran| ran.commands - first).collect());
+        (commands / (SECTIONS - FIRST) as f64 * 100.0).round() / 100.0
+    };
+    for (who, first, rounds) in &contenders {
+        println!(
+            "  {who:<18} {:>9} cycles/s, longest wait {:>6.1} ms, {:.2} commands a cycle, spread {:.2}",
+            kit::thousands(kit::median(rounds.iter().map(Ran::rate).collect())),
+            rounds.iter().map(|ran| ran.longest * 1e3).fold(0.0, f64::max),
+            commands(*first, rounds),
+            kit::median(rounds.iter().map(Ran::spread).collect()),
+        );
     }
     for word in others::ALL {
         let slice = Duration::from_secs(2);
@@ -376,10 +376,11 @@ fn processes(server: &Redis) -> Result<()> {
             counts.iter().copied().fold(0.0, f64::max),
         );
     }
-    let ratio = kit::median(rates[1].iter().zip(&rates[0]).map(|(ours, bound)| ours / bound).collect());
-    kit::verdict("leasehold / BLPOP", Goal::AtLeast(0.7), ratio);
-    kit::verdict("spread", Goal::AtMost(1.3), kit::median(spreads));
-    kit::verdict("commands a cycle", Goal::AtMost(3.0), kit::median(commands));
+    let [(_, _, bound), (_, first, ours)] = &contenders;
+    let ratios = ours.iter().zip(bound).map(|(ours, bound)| ours.rate() / bound.rate());
+    kit::verdict("leasehold / BLPOP", Goal::AtLeast(0.7), kit::median(ratios.collect()));
+    kit::verdict("spread", Goal::AtMost(1.3), kit::median(ours.iter().map(Ran::spread).collect()));
+    kit::verdict("commands a cycle", Goal::AtMost(3.0), commands(*first, ours));
     Ok(())
 }
 
