@@ -1,10 +1,8 @@
 //! The client: one per process and engine. It makes locks, renews their leases and tells what happens.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -28,6 +26,7 @@ use crate::engine::{Engine, Guarantees, Hint, Hints, View, Watching};
 use crate::error::{Error, Loss, Result};
 use crate::lock::{Election, Latch, Multi, Mutex as LockMutex, RwLock, Semaphore};
 use crate::name::{Family, Name};
+use crate::random;
 
 pub(crate) mod acquire;
 pub mod clock;
@@ -110,7 +109,7 @@ impl Client {
             wakes: Arc::default(),
             unfinished: Unfinished::default(),
             holder: Arc::new(Holder { host: host(), pid: std::process::id(), label: options.label.clone() }),
-            id: RandomState::new().build_hasher().finish(),
+            id: random::number()?,
             owners: AtomicU64::new(0),
             lines: Mutex::default(),
             watched: Mutex::default(),

@@ -39,6 +39,7 @@ mod error;
 mod guard;
 pub mod lock;
 pub mod name;
+mod random;
 pub mod token;
 
 pub use client::clock::{Clock, Moment, SystemClock, TokioClock};

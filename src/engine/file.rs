@@ -6,9 +6,7 @@
 //! It locks one machine only. A process that is stopped (SIGSTOP) is not dead; it loses its claims when their leases end.
 //! After a crash of the machine no claim is left, and tokens go on rising.
 
-use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
@@ -21,6 +19,7 @@ use crate::engine::{
 };
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
+use crate::random;
 
 use desk::{Desk, Outgoing, holders};
 use dir::Place;
@@ -85,7 +84,7 @@ impl File {
         })?;
         let store = Store::open(&Place::parse(rest)?)?;
         // A number that nobody else has, without a word to the store.
-        let seat = RandomState::new().build_hasher().finish();
+        let seat = random::number()?;
         let seat_file = SeatFile::take(&store.dir, seat)?;
         let post = Post::new(&store.dir)?;
         let desk = Arc::new(Desk { store, peers: Peers::default(), post, seat });

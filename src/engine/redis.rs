@@ -10,7 +10,6 @@
 //! to two owners. Where that matters, use an engine that agrees before it answers, and always check the token.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -34,6 +33,7 @@ use crate::engine::{
 };
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
+use crate::random;
 
 mod acquire;
 mod attempt;
@@ -139,7 +139,7 @@ impl Redis {
             Error::invalid("`redis:` must be opened inside a tokio runtime with io and time enabled")
         })?;
         let Place { servers, keys, eviction_allowed, copies, strangers } = Place::parse(url)?;
-        let seat = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        let seat = random::number()?;
         let ears = Arc::new(Ears { copies: copies != Copies::None, ..Ears::default() });
         let weak = Arc::downgrade(&ears);
         let hear = move |heard| {

@@ -10,7 +10,6 @@
 //! Semaphores, elections and cells need one order of all changes, which independent servers do not have; they are refused.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -38,6 +37,7 @@ use crate::engine::{
 };
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
+use crate::random;
 
 #[path = "redlock/attempt.rs"]
 mod attempt;
@@ -167,8 +167,8 @@ fn numbers<const N: usize>(texts: &[String]) -> Result<[u64; N]> {
 }
 
 /// Some time up to `most`, another one each time.
-fn random(most: Duration) -> Duration {
-    let number = RandomState::new().build_hasher().finish();
+fn random_pause(most: Duration) -> Duration {
+    let number = random::number().unwrap_or(u64::MAX / 2);
     most.mul_f64((number >> 11) as f64 / (1_u64 << 53) as f64)
 }
 
@@ -179,7 +179,7 @@ impl Redlock {
             Error::invalid("`redlock:` must be opened inside a tokio runtime with io and time enabled")
         })?;
         let Place { targets, keys, max_lease } = Place::parse(url)?;
-        let seat = RandomState::new().build_hasher().finish();
+        let seat = random::number()?;
         let ears = Arc::new(Ears::new(targets.len(), runtime.clone()));
         let links = join_all(targets.into_iter().enumerate().map(|(number, target)| {
             let weak = Arc::downgrade(&ears);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::node::{Node, insist};
 use super::rules::{Commit, Committed, Poll, Vote, committed, poll};
 use super::scripts::SCRIPTS;
-use super::{Entry, Held, NameKeys, Redlock, STRAGGLERS, micros, random};
+use super::{Entry, Held, NameKeys, Redlock, STRAGGLERS, micros, random_pause};
 use crate::claim::{Answer, Ask, Grant, Pause};
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -51,14 +51,14 @@ impl Redlock {
                 Outcome::Held { left } => break left,
                 // Nobody won, or somebody is just letting go. Whoever comes back first gets it.
                 Outcome::Split if tries < TRIES => {
-                    tokio::time::sleep(random(Duration::from_millis(3 * u64::from(tries)))).await;
+                    tokio::time::sleep(random_pause(Duration::from_millis(3 * u64::from(tries)))).await;
                 }
                 Outcome::Split => {
                     let longest = 20 * u64::from(ask.round.min(20));
-                    break Duration::from_millis(3) + random(Duration::from_millis(longest));
+                    break Duration::from_millis(3) + random_pause(Duration::from_millis(longest));
                 }
                 Outcome::Impossible(error) => {
-                    let pause = Duration::from_millis(20) + random(Duration::from_millis(60));
+                    let pause = Duration::from_millis(20) + random_pause(Duration::from_millis(60));
                     if !error.is_retryable() || Instant::now() + pause + 2 * limit > give_up {
                         return Err(error);
                     }
@@ -226,7 +226,7 @@ impl Redlock {
                 seen[number] = Some(answer.unwrap_or(Commit::Silent));
             };
             first = last.max(above) + 1;
-            tokio::time::sleep(random(Duration::from_micros(500 * u64::from(proposal)))).await;
+            tokio::time::sleep(random_pause(Duration::from_micros(500 * u64::from(proposal)))).await;
         }
         Ok(None)
     }
