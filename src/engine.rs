@@ -56,7 +56,16 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Asks for a claim, or asks again for one that is queued or has an unknown outcome.
     fn acquire<'a>(&'a self, name: &'a Name, ask: &'a Ask) -> Reply<'a, Answer>;
 
-    /// Renews many claims at once; one verdict for each, in order.
+    /// Which of the engine's servers keeps a name; names with the same number share one.
+    ///
+    /// The client renews the claims of each server in calls of their own, so that a server that does not
+    /// answer costs nobody a lease on another one. Calls for different servers, and for leases of
+    /// different lengths, run at the same time; the engine must not make one wait for another.
+    fn shard(&self, _name: &Name) -> u64 {
+        0
+    }
+
+    /// Renews many claims of one shard at once; one verdict for each, in order.
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>>;
 
     /// Gives a claim back, or leaves the queue. `used` is the highest token used of the claim's block.
