@@ -25,6 +25,10 @@ pub(crate) fn margin(lease: Duration) -> Duration {
     (lease / 100).max(Duration::from_millis(2))
 }
 
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// A claim in the engine, kept alive by the keeper.
 pub(crate) struct Lease {
     pub(crate) client: Arc<Inner>,
@@ -38,9 +42,14 @@ pub(crate) struct Lease {
     /// Microseconds on the client's clock.
     deadline: AtomicU64,
     renew_at: AtomicU64,
+    /// How long the last word of the engine is good for, in microseconds: a lease, or less while the grant is
+    /// not confirmed.
+    good_for: AtomicU64,
     in_doubt: AtomicBool,
     lost: AtomicU8,
     changed: Notify,
+    /// When this client heard of the grant: the hand-over budget counts from here. Counted from the asking, the
+    /// wait for others would use it up.
     granted_at: Moment,
     /// Kept while held alone: nobody else in this process need ask the engine. Gone when lost, so that a guard that
     /// nobody drops does not hold up the line.
@@ -83,6 +92,7 @@ impl Lease {
         asked_at: Moment,
         turn: Option<Turn>,
     ) -> Lease {
+        let granted_at = client.clock.now();
         let lease = Lease {
             client,
             name,
@@ -92,10 +102,11 @@ impl Lease {
             last_token: AtomicU64::new(grant.token + u64::from(grant.tokens) - 1),
             deadline: AtomicU64::new(0),
             renew_at: AtomicU64::new(0),
+            good_for: AtomicU64::new(0),
             in_doubt: AtomicBool::new(false),
             lost: AtomicU8::new(NOT_LOST),
             changed: Notify::new(),
-            granted_at: asked_at,
+            granted_at,
             turn: Mutex::new(turn),
         };
         lease.counts_from(asked_at);
@@ -107,6 +118,7 @@ impl Lease {
         let lease = self.terms.lease;
         // From before the send: the engine's lease started no earlier than this.
         let deadline = asked_at + lease - margin(lease);
+        self.good_for.store(micros(lease), Ordering::Release);
         self.deadline.fetch_max(deadline.as_micros(), Ordering::AcqRel);
         self.renew_at.store((asked_at + lease / 3).as_micros(), Ordering::Release);
     }
@@ -117,6 +129,7 @@ impl Lease {
         const CONFIRM_AFTER: Duration = Duration::from_millis(100);
         let deadline = asked_at + believed - margin(self.terms.lease);
         let now = self.client.clock.now();
+        self.good_for.store(micros(believed), Ordering::Release);
         self.deadline.store(deadline.as_micros(), Ordering::Release);
         let soon = now + CONFIRM_AFTER.min(deadline.since(now) / 3);
         self.renew_at.store(soon.as_micros(), Ordering::Release);
@@ -124,6 +137,10 @@ impl Lease {
 
     pub(crate) fn deadline(&self) -> Moment {
         Moment::from_micros(self.deadline.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn good_for(&self) -> Duration {
+        Duration::from_micros(self.good_for.load(Ordering::Acquire))
     }
 
     pub(crate) fn renew_at(&self) -> Moment {
@@ -147,7 +164,7 @@ impl Lease {
 
     /// Tries again soon; the holder goes on until its deadline.
     pub(crate) fn doubt(&self, why: &dyn fmt::Display, now: Moment) {
-        let soon = (self.terms.lease / 12).min(Duration::from_secs(1));
+        let soon = (self.good_for() / 12).min(Duration::from_secs(1));
         self.renew_at.store((now + soon).as_micros(), Ordering::Release);
         if !self.in_doubt.swap(true, Ordering::AcqRel) {
             self.client.events.in_doubt(&self.name, self.token(), why);

@@ -1,12 +1,16 @@
 //! The keeper: renews every lease of a client, in batches.
 //!
 //! One task per client. A lease is due at a third of its length; what is due about now goes together, in few
-//! calls, each with a time limit of its own. The keeper also notices when a deadline passes, so that a loss is
-//! an event even if nobody asks the guard; the guard itself judges by the clock and does not need the keeper.
+//! calls. A batch holds leases of one server and of about one length, and has a time limit of its own. Batches
+//! run side by side, at most one per server and length at a time, so neither a server that does not answer nor
+//! a lease that is about to end costs another lease its renewal.
+//!
+//! The keeper also notices when a deadline passes, so that a loss is an event even if nobody asks the guard; the
+//! guard itself judges by the clock and does not need the keeper.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,7 +20,7 @@ use crate::claim::OwnerId;
 use crate::client::Inner;
 use crate::client::clock::{Moment, sleep_until};
 use crate::client::hold::Lease;
-use crate::engine::{Renewal, Renewed};
+use crate::engine::{Engine, Renewal, Renewed};
 use crate::error::Loss;
 
 /// At most this many renewals go in one call.
@@ -27,8 +31,23 @@ const BATCH: usize = 1000;
 pub(crate) struct Keeper {
     leases: Mutex<HashMap<OwnerId, Arc<Lease>, BuildHasherDefault<OwnerHasher>>>,
     next_look: AtomicU64,
-    calling: AtomicBool,
+    /// The kinds of leases for which a call is in flight.
+    calling: Mutex<HashSet<Kind>>,
     wake: Notify,
+}
+
+/// What can be renewed by one call: leases that one server keeps and whose lengths differ by less than a factor
+/// of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Kind {
+    shard: u64,
+    length: u32,
+}
+
+impl Kind {
+    fn of(lease: &Lease, engine: &dyn Engine) -> Kind {
+        Kind { shard: engine.shard(&lease.name), length: lease.good_for().as_micros().max(1).ilog2() }
+    }
 }
 
 /// Owners are unique numbers already.
@@ -70,8 +89,9 @@ impl Keeper {
         }
     }
 
-    pub(crate) fn forget(&self, owner: OwnerId) {
-        self.leases().remove(&owner);
+    /// Stops renewing a lease; false if it was not renewed any more.
+    pub(crate) fn forget(&self, owner: OwnerId) -> bool {
+        self.leases().remove(&owner).is_some()
     }
 
     pub(crate) fn find(&self, owner: OwnerId) -> Option<Arc<Lease>> {
@@ -91,11 +111,14 @@ impl Keeper {
         self.wake.notify_one();
     }
 
-    /// Notes what was lost by time, and says what is due and when to look again.
-    fn look(&self, now: Moment) -> (Vec<Arc<Lease>>, Moment) {
-        let mut due = Vec::new();
+    fn calling(&self) -> MutexGuard<'_, HashSet<Kind>> {
+        self.calling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what was lost by time, and says what is due, what is due soon, and when to look again.
+    fn look(&self, now: Moment) -> (Vec<Arc<Lease>>, Vec<Arc<Lease>>, Moment) {
+        let (mut due, mut soon) = (Vec::new(), Vec::new());
         let mut next = Moment::NEVER;
-        let mut first = Moment::NEVER;
         self.leases().retain(|_, lease| {
             if now >= lease.deadline() {
                 lease.lose(Loss::Deadline);
@@ -103,22 +126,45 @@ impl Keeper {
             if lease.loss().is_some() {
                 return false;
             }
-            first = first.min(lease.renew_at());
-            let soon = lease.terms.lease / 24;
-            if lease.renew_at() <= now + soon {
+            let renew_at = lease.renew_at();
+            if renew_at <= now {
                 due.push(Arc::clone(lease));
             } else {
-                next = next.min(lease.renew_at());
+                if renew_at <= now + lease.good_for() / 24 {
+                    soon.push(Arc::clone(lease));
+                }
+                next = next.min(renew_at);
             }
             next = next.min(lease.deadline());
             true
         });
-        // What is due soon goes with what is due now, so that few calls serve many leases; but not before.
-        if first > now {
-            due.clear();
-            next = next.min(first);
+        (due, soon, next)
+    }
+
+    /// The batches to renew now: for each kind that has something due and no call in flight, what is due and
+    /// what is due soon, so that few calls serve many leases. The kinds count as called from here on.
+    fn batches(&self, engine: &dyn Engine, due: Vec<Arc<Lease>>, soon: Vec<Arc<Lease>>) -> Vec<Batch> {
+        let mut kinds: HashMap<Kind, Vec<Arc<Lease>>> = HashMap::new();
+        for lease in due {
+            kinds.entry(Kind::of(&lease, engine)).or_default().push(lease);
         }
-        (due, next)
+        if kinds.is_empty() {
+            return Vec::new();
+        }
+        for lease in soon {
+            if let Some(leases) = kinds.get_mut(&Kind::of(&lease, engine)) {
+                leases.push(lease);
+            }
+        }
+        let mut calling = self.calling();
+        let free = kinds.into_iter().filter(|(kind, _)| calling.insert(*kind));
+        free.map(|(kind, mut leases)| {
+            // What does not fit goes with the next call, as soon as this one is answered.
+            leases.sort_unstable_by_key(|lease| lease.deadline());
+            leases.truncate(BATCH);
+            Batch { kind, leases }
+        })
+        .collect()
     }
 }
 
@@ -134,15 +180,14 @@ pub(crate) async fn run(client: Weak<Inner>, keeper: Arc<Keeper>) {
         if keeper.next_look.load(Ordering::Acquire) <= now.as_micros() {
             keeper.next_look.store(u64::MAX, Ordering::Release);
         }
-        let (due, next) = keeper.look(now);
+        let (due, soon, next) = keeper.look(now);
         keeper.next_look.fetch_min(next.as_micros(), Ordering::AcqRel);
-        if !due.is_empty() && !keeper.calling.swap(true, Ordering::AcqRel) {
-            let keeper = Arc::clone(&keeper);
+        for batch in keeper.batches(&*strong.engine, due, soon) {
+            let call = Call { keeper: Arc::clone(&keeper), kind: batch.kind };
             let strong = Arc::clone(&strong);
             tokio::spawn(async move {
-                renew(&strong, &due).await;
-                keeper.calling.store(false, Ordering::Release);
-                keeper.look_now();
+                batch.renew(&strong).await;
+                drop(call);
             });
         }
         drop(strong);
@@ -154,20 +199,40 @@ pub(crate) async fn run(client: Weak<Inner>, keeper: Arc<Keeper>) {
     }
 }
 
-async fn renew(client: &Arc<Inner>, due: &[Arc<Lease>]) {
-    for batch in due.chunks(BATCH) {
-        let renewals: Vec<Renewal> = batch
+/// A call in flight. Dropped when it has ended, however it ended.
+struct Call {
+    keeper: Arc<Keeper>,
+    kind: Kind,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.keeper.calling().remove(&self.kind);
+        self.keeper.look_now();
+    }
+}
+
+/// Leases that are renewed by one call.
+struct Batch {
+    kind: Kind,
+    leases: Vec<Arc<Lease>>,
+}
+
+impl Batch {
+    async fn renew(&self, client: &Arc<Inner>) {
+        let renewals: Vec<Renewal> = self
+            .leases
             .iter()
             .map(|lease| Renewal { name: lease.name.clone(), owner: lease.owner, lease: lease.terms.lease })
             .collect();
-        let shortest = batch.iter().map(|lease| lease.terms.lease).min().unwrap_or(Duration::ZERO);
+        let shortest = self.leases.iter().map(|lease| lease.good_for()).min().unwrap_or(Duration::ZERO);
         let asked_at = client.clock.now();
         let limit = (shortest / 6).min(client.options.call_limit);
         let verdicts = client.call_within(limit, client.engine.renew(&renewals)).await;
         let now = client.clock.now();
         match verdicts {
             Ok(verdicts) => {
-                for (lease, verdict) in batch.iter().zip(verdicts) {
+                for (lease, verdict) in self.leases.iter().zip(verdicts) {
                     match verdict {
                         Renewed::Yes => lease.renewed(asked_at),
                         Renewed::Gone => lease.lose(Loss::Gone),
@@ -175,7 +240,7 @@ async fn renew(client: &Arc<Inner>, due: &[Arc<Lease>]) {
                     }
                 }
             }
-            Err(error) => batch.iter().for_each(|lease| lease.doubt(&error, now)),
+            Err(error) => self.leases.iter().for_each(|lease| lease.doubt(&error, now)),
         }
     }
 }

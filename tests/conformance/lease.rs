@@ -24,6 +24,8 @@ pub(crate) fn group() -> Group {
             a_broken_claim_is_lost_at_once,
             one_of_many_leases_is_lost_alone,
             many_leases_are_renewed_in_few_calls,
+            short_leases_cost_long_ones_nothing,
+            a_call_that_hangs_holds_up_only_leases_of_its_length,
             a_clock_that_jumps_forward_ends_the_lease,
             a_renewal_that_is_answered_after_the_deadline_is_too_late,
             a_starved_runtime_reports_the_loss_first,
@@ -195,6 +197,39 @@ impl Clock for Suspended {
     fn now(&self) -> Moment {
         self.0.now() + std::time::Duration::from_micros(self.1.load(Ordering::Acquire))
     }
+}
+
+/// The engine answers, but too late for the short leases: their calls have a limit of their own.
+async fn short_leases_cost_long_ones_nothing(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let long = client.mutex("long").expect("a name").lease(ms(2400)).lock().await.expect("free");
+    let mut endangered = std::pin::pin!(long.endangered());
+    wire.set(Fault::Delay(ms(30)));
+    let until = tokio::time::Instant::now() + ms(5000);
+    while tokio::time::Instant::now() < until {
+        let short = client.mutex("short").expect("a name").lease(ms(120)).lock().await.expect("free");
+        tokio::select! {
+            why = &mut endangered => panic!("the long lease is {why:?}"),
+            _ = short.lost() => {}
+            () = tokio::time::sleep(ms(200)) => {}
+        }
+        short.release().await.ok();
+    }
+    long.release().await.expect("held all the time");
+}
+
+/// A renewal that hangs for the whole limit of a long lease must not keep a short one from being renewed.
+async fn a_call_that_hangs_holds_up_only_leases_of_its_length(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let long = client.mutex("long").expect("a name").lease(ms(9000)).lock().await.expect("free");
+    let short = client.mutex("short").expect("a name").lease(ms(900)).lock().await.expect("free");
+    wire.hang_renewals_of(ms(9000));
+    assert_eq!(soon("the doubt", long.endangered()).await, Standing::InDoubt);
+    assert_eq!(short.standing(), Standing::Held, "renewed while the other call hung");
+    short.release().await.expect("held all the time");
+    long.release().await.expect("held still");
 }
 
 async fn a_clock_that_jumps_forward_ends_the_lease(ground: Ground) {

@@ -20,6 +20,7 @@ pub(crate) fn group() -> Group {
             a_wake_up_that_overtakes_the_answer_is_kept,
             waiters_are_served_in_order,
             nobody_starves_among_processes,
+            two_crowds_get_their_turns_alike,
             a_waiter_that_gave_up_holds_up_nobody,
             a_waiter_survives_when_the_name_is_broken,
             a_stopped_store_is_an_error_and_not_a_hang,
@@ -154,6 +155,51 @@ async fn nobody_starves_among_processes(mut ground: Ground) {
     let summary = child::take_turns(ground.url(), PROCESSES, EACH).await;
     assert_eq!((summary.fewest, summary.most), (EACH, EACH));
     assert!(summary.longest_wait < 10_000_000, "{summary:?}");
+}
+
+/// Two clients of 16 tasks each. Each hands the name round inside for its budget; then the other one comes, and its
+/// budget must be as long.
+async fn two_crowds_get_their_turns_alike(mut ground: Ground) {
+    const TASKS: usize = 16;
+    let clients = [ground.client().await, ground.client().await];
+    if !clients[0].guarantees().fair {
+        assert_eq!(
+            clients[0].guarantees().engine,
+            "redlock",
+            "only independent servers have no common order"
+        );
+        return;
+    }
+    let end = tokio::time::Instant::now() + ms(2500);
+    let mut crowds = Vec::new();
+    for client in &clients {
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|_| {
+                let mutex = client.mutex("x").expect("a name");
+                tokio::spawn(async move {
+                    let mut turns = 0_u32;
+                    while tokio::time::Instant::now() < end {
+                        let guard = mutex.lock().await.expect("granted");
+                        tokio::time::sleep(ms(1)).await;
+                        guard.release().await.expect("held");
+                        turns += 1;
+                    }
+                    turns
+                })
+            })
+            .collect();
+        crowds.push(tasks);
+    }
+    let mut turns = Vec::new();
+    for crowd in crowds {
+        let mut sum = 0;
+        for task in crowd {
+            sum += soon("the last turn", task).await.expect("no panic");
+        }
+        turns.push(sum);
+    }
+    let (most, fewest) = (turns[0].max(turns[1]), turns[0].min(turns[1]));
+    assert!(most <= 2 * fewest, "the turns of the two: {turns:?}");
 }
 
 async fn a_waiter_that_gave_up_holds_up_nobody(mut ground: Ground) {

@@ -37,6 +37,8 @@ pub(crate) enum Fault {
 pub(crate) struct Wire {
     fault: Mutex<Fault>,
     deaf: AtomicBool,
+    /// Renewals of leases of this length never come back.
+    hanging: Mutex<Option<Duration>>,
     /// How many calls of each kind got through.
     pub(crate) acquires: AtomicUsize,
     pub(crate) renews: AtomicUsize,
@@ -47,6 +49,11 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn set(&self, fault: Fault) {
         *self.fault.lock().expect("no panic") = fault;
+    }
+
+    /// Every call that renews a lease of this length hangs from now on.
+    pub(crate) fn hang_renewals_of(&self, lease: Duration) {
+        *self.hanging.lock().expect("no panic") = Some(lease);
     }
 
     /// Hints no longer arrive.
@@ -100,6 +107,7 @@ pub(crate) fn wire(engine: Box<dyn Engine>) -> (Box<dyn Engine>, Arc<Wire>) {
     let wire = Arc::new(Wire {
         fault: Mutex::new(Fault::None),
         deaf: AtomicBool::new(false),
+        hanging: Mutex::new(None),
         acquires: AtomicUsize::new(0),
         renews: AtomicUsize::new(0),
         releases: AtomicUsize::new(0),
@@ -127,9 +135,17 @@ impl Engine for Wired {
         Box::pin(async move { self.wire.carry(self.engine.acquire(name, ask)).await })
     }
 
+    fn shard(&self, name: &Name) -> u64 {
+        self.engine.shard(name)
+    }
+
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
         self.wire.renews.fetch_add(1, Ordering::AcqRel);
         self.wire.renewed_claims.fetch_add(renewals.len() as u64, Ordering::AcqRel);
+        let hanging = *self.wire.hanging.lock().expect("no panic");
+        if hanging.is_some_and(|length| renewals.iter().any(|renewal| renewal.lease == length)) {
+            return Box::pin(std::future::pending());
+        }
         Box::pin(async move { self.wire.carry(self.engine.renew(renewals)).await })
     }
 
