@@ -16,28 +16,32 @@ use tokio::time::Sleep;
 
 use crate::claim::{Claim, Holder, OwnerId, WHOLE};
 use crate::client::acquire::{Wakes, Want};
+use crate::client::background::{Count, RuntimeEnd};
+use crate::client::backlog::Backlog;
 use crate::client::clock::Clock;
+use crate::client::close::Closing;
 use crate::client::events::{Events, Sink};
 use crate::client::keeper::Keeper;
-use crate::client::options::check_lease;
+use crate::client::options::{check_label, check_lease};
 use crate::client::queue::{Line, Terms};
-use crate::client::unfinished::Unfinished;
 use crate::engine::{Engine, Guarantees, Hint, Hints, View, Watching};
-use crate::error::{Error, Loss, Result};
+use crate::error::{Error, Result};
 use crate::lock::{Election, Latch, Multi, Mutex as LockMutex, RwLock, Semaphore};
 use crate::name::{Family, Name};
 use crate::random;
 
 pub(crate) mod acquire;
+mod background;
+pub(crate) mod backlog;
 pub mod clock;
+mod close;
 pub mod events;
 pub(crate) mod hold;
 pub(crate) mod keeper;
 mod options;
 pub(crate) mod queue;
-mod unfinished;
 
-pub use self::options::{DEFAULT_LEASE, LONGEST_LEASE, Options, SHORTEST_LEASE};
+pub use self::options::{DEFAULT_LEASE, LONGEST_LABEL, LONGEST_LEASE, Options, SHORTEST_LEASE};
 
 /// A connection to an engine, from which locks are made.
 ///
@@ -57,14 +61,19 @@ pub(crate) struct Inner {
     pub(crate) events: Sink,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) wakes: Arc<Wakes>,
-    pub(crate) unfinished: Unfinished,
+    pub(crate) backlog: Backlog,
+    pub(crate) closing: Closing,
+    /// Callers that wait for the engine.
+    requests: Arc<Count>,
+    /// What runs in the background.
+    in_background: Arc<Count>,
+    runtime_ended: Arc<AtomicBool>,
     holder: Arc<Holder>,
     /// Half of every owner's number; the other half counts.
     id: u64,
     owners: AtomicU64,
     lines: Mutex<Lines>,
     watched: Mutex<HashMap<Name, Weak<Notify>>>,
-    closed: AtomicBool,
     keeper_task: OnceLock<AbortHandle>,
 }
 
@@ -99,6 +108,7 @@ impl Client {
         let runtime = Handle::try_current()
             .map_err(|_| Error::invalid("a client must be made inside a tokio runtime with time enabled"))?;
         check_lease(options.lease)?;
+        check_label(&options.label)?;
         let keeper = Arc::new(Keeper::new());
         let inner = Arc::new(Inner {
             engine,
@@ -107,17 +117,25 @@ impl Client {
             events: Sink::default(),
             keeper,
             wakes: Arc::default(),
-            unfinished: Unfinished::default(),
+            backlog: Backlog::default(),
+            closing: Closing::default(),
+            requests: Arc::default(),
+            in_background: Arc::default(),
+            runtime_ended: Arc::default(),
             holder: Arc::new(Holder { host: host(), pid: std::process::id(), label: options.label.clone() }),
             id: random::number()?,
             owners: AtomicU64::new(0),
             lines: Mutex::default(),
             watched: Mutex::default(),
-            closed: AtomicBool::new(false),
             keeper_task: OnceLock::new(),
             options,
         });
         let keeping = keeper::run(Arc::downgrade(&inner), Arc::clone(&inner.keeper));
+        let end = RuntimeEnd(Arc::clone(&inner.runtime_ended));
+        let keeping = async move {
+            keeping.await;
+            drop(end);
+        };
         inner.keeper_task.get_or_init(|| inner.runtime.spawn(keeping).abort_handle());
         let weak = Arc::downgrade(&inner);
         inner.engine.listen(Hints::new(move |hint| {
@@ -239,6 +257,7 @@ impl Client {
     ///
     /// [`Error::Unavailable`] if the engine does not answer.
     pub async fn look(&self, family: Family, name: &str) -> Result<View> {
+        self.inner.check_open()?;
         let name = self.name(family, name)?;
         self.inner.call(self.inner.engine.look(&name, u64::MAX)).await
     }
@@ -249,6 +268,7 @@ impl Client {
     ///
     /// [`Error::Unavailable`] if the engine does not answer.
     pub async fn list(&self, family: Family, after: Option<&str>, limit: usize) -> Result<Vec<(Name, View)>> {
+        self.inner.check_open()?;
         self.inner.call(self.inner.engine.list(family, &self.prefix, after, limit)).await
     }
 
@@ -262,6 +282,7 @@ impl Client {
     ///
     /// [`Error::Unavailable`] if the engine does not answer.
     pub async fn break_claims(&self, family: Family, name: &str) -> Result<Vec<Claim>> {
+        self.inner.check_open()?;
         let name = self.name(family, name)?;
         self.inner.call(self.inner.engine.break_claims(&name)).await
     }
@@ -269,39 +290,6 @@ impl Client {
     /// How many names this client holds.
     pub fn held(&self) -> usize {
         self.inner.keeper.count()
-    }
-
-    /// Ends the client: finishes the releases that are on their way, gives back what is still held, and lets go of
-    /// the engine.
-    ///
-    /// Guards that are still in use are told that they have lost ([`Loss::Closed`]); every later call of this
-    /// client or its clones is refused.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`] if the engine did not hear of every release; what it did not hear of ends with its
-    /// lease.
-    ///
-    /// # Cancel safety
-    ///
-    /// The client is closed as soon as this is polled. Dropping the future leaves the releases to the
-    /// background.
-    pub async fn close(&self) -> Result<()> {
-        let inner = &self.inner;
-        if inner.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let mut failed = None;
-        for lease in inner.keeper.all() {
-            lease.lose(Loss::Closed);
-            inner.keeper.forget(lease.owner);
-            let released = inner.call(inner.engine.release(&lease.name, lease.owner, lease.token())).await;
-            failed = failed.or(released.err());
-        }
-        inner.wakes.wake_all();
-        inner.unfinished.none().await;
-        inner.engine.close().await?;
-        failed.map_or(Ok(()), Err)
     }
 
     pub(crate) fn name(&self, family: Family, name: &str) -> Result<Name> {
@@ -336,10 +324,15 @@ impl Inner {
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
+        if self.closing.has_begun() { Err(Error::closed()) } else { Ok(()) }
     }
 
-    pub(crate) fn check_terms(&self, terms: &Terms) -> Result<()> {
+    /// Refuses what is out of range.
+    pub(crate) fn check_want(&self, want: &Want) -> Result<()> {
+        let terms = &want.terms;
+        if !Arc::ptr_eq(&want.holder, &self.holder) {
+            check_label(&want.holder.label)?;
+        }
         if terms.lease != self.options.lease {
             check_lease(terms.lease)?;
         }
@@ -374,16 +367,20 @@ impl Inner {
             }
             timer.as_mut().as_pin_mut().map_or(Poll::Pending, |timer| timer.poll(context).map(|()| None))
         });
-        answer.await.unwrap_or_else(|| {
-            Err(Error::Unavailable {
-                engine: self.engine.guarantees().engine,
-                what: match self.engine.trouble() {
-                    Some(trouble) => format!("no answer within {limit:?}; {trouble}"),
-                    None => format!("no answer within {limit:?}"),
-                },
-                source: None,
-            })
-        })
+        answer.await.unwrap_or_else(|| Err(self.no_answer(limit)))
+    }
+
+    /// The error for a call that was not answered in time.
+    pub(crate) fn no_answer(&self, limit: Duration) -> Error {
+        let limit = Duration::from_millis(limit.as_millis().try_into().unwrap_or(u64::MAX));
+        Error::Unavailable {
+            engine: self.engine.guarantees().engine,
+            what: match self.engine.trouble() {
+                Some(trouble) => format!("no answer within {limit:?}; {trouble}"),
+                None => format!("no answer within {limit:?}"),
+            },
+            source: None,
+        }
     }
 
     fn line(&self, name: &Name) -> Arc<Line> {

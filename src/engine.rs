@@ -101,6 +101,13 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Starts ([`Watching::On`]) or ends hints of changes to an election or a cell.
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()>;
 
+    /// Whether there is a connection over which a request for a name could be sent now.
+    ///
+    /// An engine without connections is always up.
+    fn connection(&self, _name: &Name) -> Connection {
+        Connection::Up
+    }
+
     /// Lets go of what the engine holds outside this process: connections, its seat.
     fn close(&self) -> Reply<'_, ()>;
 
@@ -108,6 +115,16 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     fn trouble(&self) -> Option<String> {
         None
     }
+}
+
+/// Whether there is a connection to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// There is one.
+    Up,
+    /// There is none. The number counts the connections that there were: while it stays the same, nothing was
+    /// sent.
+    Down(u64),
 }
 
 /// A claim to renew.

@@ -7,7 +7,7 @@ mod mutex;
 mod rwlock;
 mod semaphore;
 
-pub use election::{Candidate, Election, LONGEST_VALUE, Leader, Observed, Observer};
+pub use election::{Candidate, Election, LONGEST_VALUE, Leader, Leadership, Observed, Observer};
 pub use latch::Latch;
 pub use multi::{Multi, MultiGuard};
 pub use mutex::{Mutex, Owner};

@@ -9,15 +9,18 @@ use tokio::sync::Notify;
 use crate::claim::{Answer, Ask, CONFIRM, Grant, Holder, OwnerId, Pause};
 use crate::client::Inner;
 use crate::client::clock::{Moment, sleep_until};
-use crate::client::hold::{Hold, Lease, Pending, margin};
+use crate::client::hold::{Hold, Lease, Pending, Undo, margin};
 use crate::client::queue::{Entered, Line, Pass, Terms, Turn};
 use crate::engine::refusal;
-use crate::error::{Error, Result};
+use crate::error::{Error, Loss, Result};
 use crate::name::{Family, Name};
 
 /// A waiter that hears nothing asks again after this long, and up to half as long again. It tells the engine that
 /// the waiter lives, too.
 const POLL: Duration = Duration::from_secs(1);
+/// A waiter whose engine does not answer asks again after this long, and then after longer pauses.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a lock asks for, each time it is taken.
 #[derive(Clone, Debug)]
@@ -67,7 +70,11 @@ impl Inner {
     /// Takes what is wanted; `None` if it was not to be had in time.
     pub(crate) async fn acquire(self: &Arc<Inner>, want: &Want, patience: Patience) -> Result<Option<Hold>> {
         self.check_open()?;
-        self.check_terms(&want.terms)?;
+        self.check_want(want)?;
+        self.unless_closed(self.acquire_in_turn(want, patience)).await
+    }
+
+    async fn acquire_in_turn(self: &Arc<Inner>, want: &Want, patience: Patience) -> Result<Option<Hold>> {
         let started = self.clock.now();
         // Who shares and does not wait need not stand in line: the engine says whether there is room.
         let passes_line = patience == Patience::None && !want.exclusive();
@@ -100,6 +107,12 @@ impl Inner {
 
     fn told(&self, hold: Result<Option<Hold>>, started: Moment) -> Result<Option<Hold>> {
         if let Ok(Some(hold)) = &hold {
+            // Looked at after the keeper has the lease: either this sees that the client is closed, or closing
+            // finds the lease.
+            if self.closing.has_begun() {
+                hold.lease().lose(Loss::Closed);
+                return Err(Error::closed());
+            }
             let waited = self.clock.now().since(started);
             self.events.granted(&hold.lease().name, hold.token(), waited);
         }
@@ -143,7 +156,13 @@ impl Inner {
     }
 
     fn pending(self: &Arc<Inner>, want: &Want, owner: OwnerId) -> Pending {
-        Pending { client: Arc::clone(self), name: want.name.clone(), owner, armed: true }
+        Pending {
+            client: Arc::clone(self),
+            name: want.name.clone(),
+            owner,
+            lease: want.terms.lease,
+            undo: Undo::Nothing,
+        }
     }
 
     /// Waits for a word from the engine, or until it is time to ask again. What it was told, if it was told of a grant.
@@ -177,14 +196,45 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Asks the engine once, and says when.
+    /// Asks the engine once, and says when. It takes no longer than the caller is ready to wait.
     async fn send(&mut self) -> Result<(Answer, Moment)> {
         let client = self.client;
         client.check_open()?;
         let asked_at = client.clock.now();
+        let limit = client.options.call_limit.min(self.patience.end().since(asked_at));
         self.ask.round += 1;
-        let answer = client.call(client.engine.acquire(&self.want.name, &self.ask)).await?;
+        self.ask.answer_within = limit;
+        self.pending.arm();
+        let answer = client.call_within(limit, client.engine.acquire(&self.want.name, &self.ask)).await?;
         Ok((answer, asked_at))
+    }
+
+    /// Asks again, for as long as the caller is ready to wait and the engine may come back. `None` if the
+    /// caller's time is over.
+    async fn send_again(&mut self) -> Result<Option<(Answer, Moment)>> {
+        let (client, patience) = (self.client, self.patience);
+        let mut pause = FIRST_PAUSE;
+        let mut away = false;
+        loop {
+            let error = match self.send().await {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(error) if error.is_retryable() => error,
+                Err(error) => return Err(error),
+            };
+            if patience == Patience::None {
+                return Err(error);
+            }
+            if patience.over(client.clock.now()) {
+                // It stood in the queue a moment ago, so this is no outage.
+                return if away { Err(error) } else { Ok(None) };
+            }
+            if !std::mem::replace(&mut away, true) {
+                let name = &self.want.name;
+                tracing::warn!(target: "leasehold", %name, %error, "waiting, although the engine does not answer");
+            }
+            sleep_until(&*client.clock, (client.clock.now() + pause).min(patience.end())).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 
     /// True if a grant that was asked for at that time, and is good for that long, is over.
@@ -248,6 +298,9 @@ impl Request<'_> {
                     {
                         return Ok(Some(self.hold(grant, asked_at, good_for)));
                     }
+                    if patience.over(client.clock.now()) {
+                        return Ok(None);
+                    }
                 }
                 Answer::Refused(refused) => {
                     self.pending.disarm();
@@ -258,7 +311,10 @@ impl Request<'_> {
                     return Ok(None);
                 }
             }
-            (answer, asked_at) = self.send().await?;
+            match self.send_again().await? {
+                Some(next) => (answer, asked_at) = next,
+                None => return Ok(None),
+            }
         }
     }
 }

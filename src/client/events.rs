@@ -58,6 +58,16 @@ pub enum Event {
         /// Under which token.
         token: u64,
     },
+    /// A name that was given up could not be given back to the engine; it ends with its lease. Others wait until
+    /// then.
+    NotReleased {
+        /// What.
+        name: Name,
+        /// Under which token; 0 if a request was given up before it was granted.
+        token: u64,
+        /// What failed.
+        why: String,
+    },
     /// The listener was too slow and missed this many events.
     Missed(u64),
 }
@@ -120,6 +130,11 @@ impl Sink {
     pub(crate) fn released(&self, name: &Name, token: u64) {
         tracing::debug!(target: "leasehold", %name, token, "released");
         self.send(|| Event::Released { name: name.clone(), token });
+    }
+
+    pub(crate) fn not_released(&self, name: &Name, token: u64, why: &dyn std::fmt::Display) {
+        tracing::warn!(target: "leasehold", %name, token, %why, "not released; it ends with its lease");
+        self.send(|| Event::NotReleased { name: name.clone(), token, why: why.to_string() });
     }
 
     fn send(&self, event: impl FnOnce() -> Event) {

@@ -4,7 +4,6 @@
 //! token; when it ends, the lease goes to the next caller in line or back to the engine.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,8 +12,10 @@ use tokio::sync::Notify;
 
 use crate::claim::{OwnerId, Released};
 use crate::client::Inner;
+use crate::client::backlog::Release;
 use crate::client::clock::{Moment, sleep_until};
 use crate::client::queue::{Line, Terms, Turn};
+use crate::engine::Connection;
 use crate::error::{Error, Loss, Result};
 use crate::guard::Standing;
 use crate::name::Name;
@@ -199,7 +200,7 @@ impl Lease {
         drop(self.take_turn());
     }
 
-    fn take_turn(&self) -> Option<Turn> {
+    pub(crate) fn take_turn(&self) -> Option<Turn> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -330,8 +331,10 @@ impl Hold {
 
     /// Gives the name back, and waits for the engine's word.
     pub(crate) async fn release(mut self) -> Result<()> {
-        let Some(ending) = self.end() else { return Ok(()) };
-        ending.finish().await
+        match self.end() {
+            Some(ending) => ending.finish().await,
+            None => Ok(()),
+        }
     }
 }
 
@@ -345,67 +348,70 @@ impl Drop for Hold {
 
 /// A claim on its way back to the engine. Dropped, it goes on in the background.
 struct Ending {
-    lease: Option<Arc<Lease>>,
+    lease: Arc<Lease>,
     token: u64,
     loss: Option<Loss>,
+    /// The engine must still hear of it.
+    owed: bool,
 }
 
 impl Ending {
     fn new(lease: Arc<Lease>, token: u64, loss: Option<Loss>) -> Ending {
         lease.token.store(0, Ordering::Release);
         lease.changed.notify_waiters();
-        lease.client.keeper.forget(lease.owner);
-        Ending { lease: Some(lease), token, loss }
+        let kept = lease.client.keeper.forget(lease.owner);
+        // A client that was closed has given back all that it found.
+        let owed = kept || loss != Some(Loss::Closed);
+        Ending { lease, token, loss, owed }
     }
 
     async fn finish(mut self) -> Result<()> {
-        let Some(lease) = self.lease.clone() else { return Ok(()) };
-        let found = give_back(&lease, self.token).await;
-        // The line moves on only after the engine has heard: its head would find the name taken.
-        drop(lease.take_turn());
-        self.lease = None;
-        match (self.loss, found) {
-            (Some(loss), _) => Err(lease.lost_error(self.token, loss)),
-            (None, Ok(Released::Nothing)) => Err(lease.lost_error(self.token, Loss::Gone)),
-            (None, Ok(_)) => Ok(()),
-            (None, Err(error)) => Err(error),
+        if let Some(loss) = self.loss {
+            // It is over. What may be left of it in the engine is cleared away in the background.
+            return Err(self.lease.lost_error(self.token, loss));
+        }
+        let found = give_back(&self.lease, self.token).await;
+        // Tried again in the background, for as long as the lease may stand.
+        self.owed = found.as_ref().is_err_and(Error::is_retryable);
+        match found {
+            Ok(Released::Nothing) => Err(self.lease.lost_error(self.token, Loss::Gone)),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            let token = self.token;
-            let client = Arc::clone(&lease.client);
-            client.background(async move {
-                if let Err(error) = give_back(&lease, token).await {
-                    let name = &lease.name;
-                    tracing::warn!(target: "leasehold", %name, token, %error, "not released; it ends with its lease");
-                }
-                drop(lease.take_turn());
-            });
+        if self.owed {
+            let client = Arc::clone(&self.lease.client);
+            client.release_later(Release::of_claim(Arc::clone(&self.lease), self.token));
+        } else {
+            // The line moves on only after the engine has heard: its head would find the name taken.
+            drop(self.lease.take_turn());
         }
     }
 }
 
-/// Releases the claim.
+/// Releases the claim, within the time that one call may take.
 async fn give_back(lease: &Lease, used: u64) -> Result<Released> {
     let client = &lease.client;
+    let give_up = client.clock.now() + client.options.call_limit;
     match client.call(client.engine.release(&lease.name, lease.owner, used)).await {
         // In a box of its own: it is needed seldom.
-        Err(error) => Box::pin(give_back_again(lease, used, error)).await,
+        Err(error) => Box::pin(give_back_again(lease, used, give_up, error)).await,
         released => released,
     }
 }
 
-/// Tries again while the engine is out of reach and the lease may still stand.
-async fn give_back_again(lease: &Lease, used: u64, mut error: Error) -> Result<Released> {
+/// Tries again while there is time and the engine may be back soon.
+async fn give_back_again(lease: &Lease, used: u64, give_up: Moment, mut error: Error) -> Result<Released> {
+    const AGAIN: Duration = Duration::from_millis(50);
     let client = &lease.client;
-    let give_up = lease.deadline() + margin(lease.terms.lease);
-    while error.is_retryable() && client.clock.now() < give_up {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        match client.call(client.engine.release(&lease.name, lease.owner, used)).await {
+    while error.is_retryable() && client.clock.now() + AGAIN < give_up {
+        tokio::time::sleep(AGAIN).await;
+        let limit = give_up.since(client.clock.now());
+        match client.call_within(limit, client.engine.release(&lease.name, lease.owner, used)).await {
             // Only the answer was lost: it was held when it was first given back.
             Ok(Released::Nothing) => return Ok(Released::Claim),
             Err(again) => error = again,
@@ -422,51 +428,47 @@ pub(crate) struct Pending {
     pub(crate) client: Arc<Inner>,
     pub(crate) name: Name,
     pub(crate) owner: OwnerId,
-    pub(crate) armed: bool,
+    pub(crate) lease: Duration,
+    pub(crate) undo: Undo,
+}
+
+/// What must be undone if a request is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undo {
+    /// Nothing: it was not sent yet, or its outcome is known.
+    Nothing,
+    /// Nothing as long as this has not changed: the engine was out of reach when it was to be sent.
+    UnlessStill(Connection),
+    /// The engine may have heard of it.
+    Request,
 }
 
 impl Pending {
     /// The outcome is known, and there is nothing to undo.
     pub(crate) fn disarm(&mut self) {
-        self.armed = false;
+        self.undo = Undo::Nothing;
+    }
+
+    /// Called before the request is sent.
+    pub(crate) fn arm(&mut self) {
+        let connection = self.client.engine.connection(&self.name);
+        self.undo = match (self.undo, connection) {
+            (Undo::Request, _) | (_, Connection::Up) => Undo::Request,
+            (before @ Undo::UnlessStill(_), _) => before,
+            (Undo::Nothing, down) => Undo::UnlessStill(down),
+        };
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if !self.armed {
-            return;
+        let client = &self.client;
+        match self.undo {
+            Undo::Nothing => return,
+            Undo::UnlessStill(down) if client.engine.connection(&self.name) == down => return,
+            Undo::UnlessStill(_) | Undo::Request => {}
         }
-        let (client, name, owner) = (Arc::clone(&self.client), self.name.clone(), self.owner);
-        let task = Arc::clone(&client);
-        client.background(async move {
-            let mut tries = 0;
-            while let Err(error) = task.call(task.engine.release(&name, owner, 0)).await {
-                tries += 1;
-                if tries == 20 || !error.is_retryable() {
-                    tracing::warn!(target: "leasehold", %name, %error, "could not leave the queue");
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        });
-    }
-}
-
-impl Inner {
-    /// Runs something that must be finished although nobody waits for it. What the engine can do at once is
-    /// done before this returns.
-    pub(crate) fn background(self: &Arc<Inner>, work: impl Future<Output = ()> + Send + 'static) {
-        let mut work = Box::pin(work);
-        let _runtime = self.runtime.enter();
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        if work.as_mut().poll(&mut context).is_ready() {
-            return;
-        }
-        let counted = self.unfinished.enter();
-        self.runtime.spawn(async move {
-            work.await;
-            drop(counted);
-        });
+        let now = client.clock.now();
+        client.release_later(Release::of_request(self.name.clone(), self.owner, self.lease, now));
     }
 }

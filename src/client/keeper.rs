@@ -102,6 +102,11 @@ impl Keeper {
         self.leases().values().cloned().collect()
     }
 
+    /// Stops renewing all leases, and gives them to the caller.
+    pub(crate) fn take_all(&self) -> Vec<Arc<Lease>> {
+        self.leases().drain().map(|(_, lease)| lease).collect()
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.leases().len()
     }

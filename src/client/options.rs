@@ -13,6 +13,9 @@ pub const SHORTEST_LEASE: Duration = Duration::from_millis(10);
 /// The longest lease. A longer hold needs no longer lease: leases renew themselves.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The longest label, in bytes: it is written down with every claim.
+pub const LONGEST_LABEL: usize = 256;
+
 /// How a client behaves. The defaults suit nearly everybody.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -52,7 +55,8 @@ impl Options {
         self
     }
 
-    /// What holders are called for humans, beside host and process. Empty by default.
+    /// What holders are called for humans, beside host and process: at most [`LONGEST_LABEL`] bytes. Empty by
+    /// default.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Options {
         self.label = label.into();
@@ -84,6 +88,16 @@ impl Options {
         self.clock = Arc::new(clock);
         self
     }
+}
+
+pub(crate) fn check_label(label: &str) -> Result<()> {
+    if label.len() <= LONGEST_LABEL {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the label is {} bytes long, more than the {LONGEST_LABEL} that are allowed; shorten it",
+        label.len()
+    )))
 }
 
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {

@@ -28,8 +28,8 @@ use self::source::Source;
 use self::target::Target;
 use crate::claim::{Alteration, Answer, Ask, Claim, Holder, OwnerId, Released, Seat};
 use crate::engine::{
-    AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
-    View, Watching, refusal,
+    AfterDeath, Cell, CellValue, Connection, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply,
+    Swapped, View, Watching, refusal,
 };
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
@@ -535,6 +535,11 @@ impl Engine for Redis {
                 }
             }
         })
+    }
+
+    fn connection(&self, name: &Name) -> Connection {
+        // A name that has no keys is refused, and never asked for.
+        self.keys.of(name).map_or(Connection::Up, |keys| self.fleet.connection(&keys.holder))
     }
 
     fn close(&self) -> Reply<'_, ()> {

@@ -1,15 +1,19 @@
 //! One leader at a time, whom everybody can see.
 
 use std::collections::VecDeque;
+use std::future::Future;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::{Alteration, Change, Holder};
 use crate::client::acquire::{Patience, Want};
 use crate::client::clock::sleep_until;
-use crate::client::{Client, Watched};
-use crate::error::{Error, Result};
-use crate::guard::Guard;
+use crate::client::hold::Lease;
+use crate::client::{Client, Inner, Watched};
+use crate::engine::View;
+use crate::error::{Error, Loss, Result};
+use crate::guard::{Guard, Standing};
 use crate::lock::rwlock::alter;
 use crate::lock::settings;
 use crate::token::Token;
@@ -19,6 +23,10 @@ pub const LONGEST_VALUE: usize = 1024;
 
 /// An observer that hears nothing looks again after this long.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// [`Election::lead`] tries again after this long if the engine can not be reached, and then after longer pauses.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// One leader at a time, whom everybody can see. Made by [`Client::election`].
 ///
@@ -51,6 +59,8 @@ impl Election {
     settings!();
 
     /// Waits until elected. `value` is what everybody can see of the leader: an address, usually.
+    ///
+    /// If the engine goes away while a candidate waits, it waits on, as [`crate::Mutex::lock`] does.
     ///
     /// # Errors
     ///
@@ -102,6 +112,86 @@ impl Election {
         Ok(hold.map(|hold| Candidate { guard: Guard::new(hold) }))
     }
 
+    /// Leads whenever it can: campaigns, does the work while it leads, and campaigns again.
+    ///
+    /// The work gets a [`Leadership`] for each term. It is stopped (its future is dropped) when the leadership is
+    /// lost. When it ends by itself the leader resigns; `ControlFlow::Continue` campaigns again, `Break` ends
+    /// with its value. Outages are waited for, with growing pauses; that a release was not heard is told as
+    /// [`crate::Event::NotReleased`].
+    ///
+    /// A lease can not stop work that has left this process. Give [`Leadership::token`] to whatever the work
+    /// changes.
+    ///
+    /// # Errors
+    ///
+    /// What waiting can not mend: [`Error::Invalid`], [`Error::Unsupported`] and [`Error::Engine`], and the end of
+    /// the client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work and resigns in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> leasehold::Result<()> {
+    /// let client = leasehold::connect("memory:").await?;
+    /// let election = client.election("scheduler")?;
+    /// let term = election
+    ///     .lead("10.0.0.7:9000", |leadership| async move {
+    ///         // The work: until there is no more of it, or the leadership is lost.
+    ///         ControlFlow::Break(leadership.token())
+    ///     })
+    ///     .await?;
+    /// assert!(term.get() > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lead<T, F>(
+        &self,
+        value: impl AsRef<[u8]>,
+        mut work: impl FnMut(Leadership) -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = ControlFlow<T>>,
+    {
+        let value = value.as_ref();
+        let client = &self.client.inner;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let candidate = match self.campaign(value).await {
+                Ok(candidate) => candidate,
+                Err(error) if error.is_retryable() => {
+                    let name = &self.want.name;
+                    tracing::warn!(target: "leasehold", %name, %error, ?pause, "no election; trying again");
+                    sleep_until(&*client.clock, client.clock.now() + pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            pause = FIRST_PAUSE;
+            let token = candidate.token();
+            let done = candidate.guard.run(work(candidate.leadership())).await;
+            match done {
+                Ok(done) => {
+                    if let Err(error) = candidate.resign().await {
+                        client.events.not_released(&self.want.name, token.get(), &error);
+                    }
+                    if let ControlFlow::Break(value) = done {
+                        return Ok(value);
+                    }
+                }
+                Err(Error::Lost { why: Loss::Closed, .. }) => return Err(Error::closed()),
+                // Lost: whoever leads now is waited for.
+                Err(_) => drop(candidate),
+            }
+        }
+    }
+
     /// Who leads now.
     ///
     /// # Errors
@@ -113,11 +203,9 @@ impl Election {
     /// It only reads.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let client = &self.client.inner;
+        client.check_open()?;
         let view = client.call(client.engine.look(&self.want.name, u64::MAX)).await?;
-        Ok(view
-            .claims
-            .first()
-            .and_then(|held| Leader::new(held.claim.token, &held.claim.holder, &held.claim.value)))
+        Ok(Leader::in_view(&view))
     }
 
     /// Follows the election: who leads now, then every change, in order.
@@ -133,19 +221,17 @@ impl Election {
         let client = &self.client.inner;
         client.check_open()?;
         let watched = client.watch(&self.want.name).await?;
-        let view = client.call(client.engine.look(&self.want.name, u64::MAX)).await?;
-        let now = view
-            .claims
-            .first()
-            .and_then(|held| Leader::new(held.claim.token, &held.claim.holder, &held.claim.value));
-        let first = now.map_or(Observed::Vacant, Observed::Leader);
-        Ok(Observer {
+        let view = client.call(client.engine.look(&self.want.name, 0)).await?;
+        let mut observer = Observer {
             client: self.client.clone(),
             name: self.want.name.clone(),
             watched,
-            seen: view.change_count,
-            ready: VecDeque::from([first]),
-        })
+            seen: 0,
+            newest: 0,
+            ready: VecDeque::new(),
+        };
+        observer.start_from(&view);
+        Ok(observer)
     }
 }
 
@@ -174,6 +260,11 @@ pub struct Leader {
 impl Leader {
     fn new(token: u64, holder: &Holder, value: &[u8]) -> Option<Leader> {
         Some(Leader { token: Token::new(token)?, value: value.to_vec(), holder: holder.clone() })
+    }
+
+    fn in_view(view: &View) -> Option<Leader> {
+        let claim = &view.claims.first()?.claim;
+        Leader::new(claim.token, &claim.holder, &claim.value)
     }
 }
 
@@ -206,10 +297,12 @@ impl Candidate {
     ///
     /// The change may have happened or not; it can be made again.
     pub async fn proclaim(&self, value: impl AsRef<[u8]>) -> Result<()> {
-        check_value(value.as_ref())?;
-        self.guard.check()?;
-        alter(self.guard.hold(), Alteration::Value(Arc::from(value.as_ref()))).await?;
-        Ok(())
+        self.leadership().proclaim(value).await
+    }
+
+    fn leadership(&self) -> Leadership {
+        let hold = self.guard.hold();
+        Leadership { lease: Arc::clone(hold.lease()), token: self.token() }
     }
 
     /// Steps down, and waits until the engine has heard. The next candidate is elected in the same step.
@@ -226,6 +319,67 @@ impl Candidate {
     }
 }
 
+/// One term of a leader, as its work sees it. Made by [`Election::lead`].
+///
+/// It does not keep the leadership: that ends when the work ends.
+#[derive(Debug)]
+pub struct Leadership {
+    lease: Arc<Lease>,
+    token: Token,
+}
+
+impl Leadership {
+    /// Names the term: every leadership has a greater one.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// An error if the term is over: put it before each step that must not be made too late.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`].
+    pub fn check(&self) -> Result<()> {
+        let over = (self.lease.token() != self.token.get()).then_some(Loss::Gone);
+        match self.lease.loss().or(over) {
+            Some(why) => Err(self.lease.lost_error(self.token.get(), why)),
+            None => Ok(()),
+        }
+    }
+
+    /// How sure this leader can be, at this moment.
+    pub fn standing(&self) -> Standing {
+        match self.check() {
+            Ok(()) => self.lease.standing(),
+            Err(_) => Standing::Lost,
+        }
+    }
+
+    /// How long the term lasts if the lease is not renewed.
+    pub fn remaining(&self) -> Duration {
+        match self.check() {
+            Ok(()) => self.lease.deadline().since(self.lease.client.clock.now()),
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    /// Changes what everybody sees, in the same term.
+    ///
+    /// # Errors
+    ///
+    /// As [`Candidate::proclaim`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Candidate::proclaim`].
+    pub async fn proclaim(&self, value: impl AsRef<[u8]>) -> Result<()> {
+        check_value(value.as_ref())?;
+        self.check()?;
+        alter(&self.lease, self.token.get(), Alteration::Value(Arc::from(value.as_ref()))).await?;
+        Ok(())
+    }
+}
+
 /// What an observer sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -234,7 +388,8 @@ pub enum Observed {
     Leader(Leader),
     /// Nobody leads.
     Vacant,
-    /// The observer was so slow, or cut off so long, that this many changes are no longer known.
+    /// The observer was so slow, or cut off so long, that this many changes, or more, are no longer known. What
+    /// follows says who leads now.
     Missed(u64),
 }
 
@@ -244,7 +399,11 @@ pub struct Observer {
     client: Client,
     name: crate::Name,
     watched: Watched,
+    /// The number of the last change that was seen.
     seen: u64,
+    /// The highest token that was seen. Tokens rise although the engine may have lost the log, so a higher one at
+    /// a number that was seen already is of another log.
+    newest: u64,
     ready: VecDeque<Observed>,
 }
 
@@ -260,19 +419,29 @@ impl Observer {
     /// Dropping the future loses no change.
     pub async fn next(&mut self) -> Result<Observed> {
         let client = Arc::clone(&self.client.inner);
+        client.check_open()?;
+        client.unless_closed(self.next_change(&client)).await
+    }
+
+    async fn next_change(&mut self, client: &Arc<Inner>) -> Result<Observed> {
         loop {
             if let Some(observed) = self.ready.pop_front() {
                 return Ok(observed);
             }
-            client.check_open()?;
             let changed = Arc::clone(&self.watched.changed);
             let changed = changed.notified();
             tokio::pin!(changed);
             // Listening must start before the look, or a change in between is missed.
             changed.as_mut().enable();
-            let view = client.call(client.engine.look(&self.name, self.seen)).await?;
-            // The log was forgotten and begins anew.
-            self.seen = self.seen.min(view.change_count);
+            // With two changes that were seen before, of which one has a leader: they show whether this is still
+            // the same log.
+            let view = client.call(client.engine.look(&self.name, self.seen.saturating_sub(2))).await?;
+            if self.is_another_log(&view) {
+                let view = client.call(client.engine.look(&self.name, 0)).await?;
+                self.ready.push_back(Observed::Missed(1));
+                self.start_from(&view);
+                continue;
+            }
             self.take_in(&view.changes, view.change_count);
             if self.ready.is_empty() {
                 let again = client.clock.now() + LOOK;
@@ -284,15 +453,32 @@ impl Observer {
         }
     }
 
+    /// True if the engine has lost the log, or forgotten it, since the last look.
+    fn is_another_log(&self, view: &View) -> bool {
+        let rewritten = |change: &Change| change.number <= self.seen && change.token > self.newest;
+        view.change_count < self.seen || view.changes.iter().any(rewritten)
+    }
+
+    /// Begins with who leads now.
+    fn start_from(&mut self, view: &View) {
+        let leader = Leader::in_view(view);
+        let tokens = view.changes.iter().map(|change| change.token);
+        self.newest = tokens.chain(leader.as_ref().map(|leader| leader.token.get())).max().unwrap_or(0);
+        self.seen = view.change_count;
+        self.ready.push_back(leader.map_or(Observed::Vacant, Observed::Leader));
+    }
+
     fn take_in(&mut self, changes: &[Change], count: u64) {
-        let first = changes.first().map_or(count + 1, |change| change.number);
+        let new = changes.iter().filter(|change| change.number > self.seen);
+        let first = new.clone().next().map_or(count + 1, |change| change.number);
         let missed = first.saturating_sub(self.seen + 1);
         if missed > 0 {
             self.ready.push_back(Observed::Missed(missed));
         }
-        for change in changes {
+        for change in new {
             let leader = Leader::new(change.token, &change.holder, &change.value);
             self.ready.push_back(leader.map_or(Observed::Vacant, Observed::Leader));
+            self.newest = self.newest.max(change.token);
         }
         self.seen = count;
     }

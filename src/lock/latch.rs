@@ -1,6 +1,7 @@
 //! A gate that opens when it has been counted down.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::client::Client;
@@ -117,6 +118,7 @@ impl Latch {
     /// It only reads.
     pub async fn left(&self) -> Result<u32> {
         let client = &self.client.inner;
+        client.check_open()?;
         let cell = client.call(client.engine.read(&self.name)).await?;
         Ok(self.judge(cell.value.as_deref())?.left)
     }
@@ -132,7 +134,7 @@ impl Latch {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn wait(&self) -> Result<()> {
-        self.wait_until(Patience::Forever).await.map(|_| ())
+        self.wait_until(Patience::Forever, &AtomicBool::new(false)).await.map(|_| ())
     }
 
     /// Waits for at most `limit`; true if the count is zero.
@@ -145,13 +147,26 @@ impl Latch {
     ///
     /// As [`Latch::wait`].
     pub async fn wait_for(&self, limit: Duration) -> Result<bool> {
-        let now = self.client.inner.clock.now();
-        self.wait_until(Patience::Until(now + limit)).await
+        let client = &self.client.inner;
+        let end = client.clock.now() + limit;
+        let answered = AtomicBool::new(false);
+        tokio::select! {
+            biased;
+            open = self.wait_until(Patience::Until(end), &answered) => open,
+            () = sleep_until(&*client.clock, end), if !limit.is_zero() => {
+                if answered.load(Ordering::Acquire) { Ok(false) } else { Err(client.no_answer(limit)) }
+            }
+        }
     }
 
-    async fn wait_until(&self, patience: Patience) -> Result<bool> {
+    async fn wait_until(&self, patience: Patience, answered: &AtomicBool) -> Result<bool> {
         let client = &self.client.inner;
         client.check_open()?;
+        client.unless_closed(self.wait_open(patience, answered)).await
+    }
+
+    async fn wait_open(&self, patience: Patience, answered: &AtomicBool) -> Result<bool> {
+        let client = &self.client.inner;
         let watched = client.watch(&self.name).await?;
         loop {
             let changed = Arc::clone(&watched.changed);
@@ -161,7 +176,7 @@ impl Latch {
             if self.left().await? == 0 {
                 return Ok(true);
             }
-            client.check_open()?;
+            answered.store(true, Ordering::Release);
             let now = client.clock.now();
             if patience.over(now) {
                 return Ok(false);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::client::acquire::Patience;
+use crate::client::clock::sleep_until;
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Standing};
 use crate::lock::Mutex;
@@ -116,9 +117,14 @@ impl Multi {
         let mut all = MultiGuard { guards: Vec::with_capacity(self.members.len()) };
         for (name, mutex) in &self.members {
             let Some(guard) = mutex.take(patience).await? else {
-                // Others may wait for what was taken: it is free before this returns. That one of them was lost
-                // meanwhile harms nobody, for nothing was done under it.
-                all.release().await.ok();
+                // Others may wait for what was taken: it is free before this returns, if the engine hears of it
+                // in the caller's time. That one of them was lost meanwhile harms nobody, for nothing was done
+                // under it.
+                tokio::select! {
+                    biased;
+                    _ = all.release() => {}
+                    () = sleep_until(&*self.client.inner.clock, patience.end()) => {}
+                }
                 return Ok(None);
             };
             all.guards.push((name.clone(), guard));

@@ -9,6 +9,7 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use crate::client::Client;
 use crate::client::acquire::{Patience, Want};
+use crate::client::clock::sleep_until;
 use crate::client::hold::Hold;
 use crate::error::Result;
 use crate::guard::Guard;
@@ -105,9 +106,13 @@ impl Mutex {
 
     /// Waits for the name, does the work under it and gives it back. The work is stopped if the name is lost.
     ///
+    /// A release that fails is no error, for the work is done: it is told as [`crate::Event::NotReleased`] and
+    /// as a warning, and the name is free when its lease ends.
+    ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`], and [`crate::Error::Lost`] if the work was stopped.
+    /// As [`Mutex::lock`], and [`crate::Error::Lost`] if the work was stopped, or if the name was lost by the time
+    /// the work was done.
     ///
     /// # Cancel safety
     ///
@@ -130,7 +135,12 @@ impl Mutex {
     {
         let guard = self.lock().await?;
         let done = guard.run(work(guard.token())).await?;
-        guard.release().await?;
+        let (name, token) = (self.want.name.clone(), guard.token().get());
+        // The work is done, and was done while the name was held: to throw its value away would invite doing it
+        // twice.
+        if let Err(error) = guard.release().await {
+            self.client.inner.events.not_released(&name, token, &error);
+        }
         Ok(done)
     }
 
@@ -143,8 +153,20 @@ impl Mutex {
 
     async fn take_again(&self, owner: &Owner, patience: Patience) -> Result<Option<Guard>> {
         let entry = owner.entry(self.client.inner.engine_id(), &self.want.name);
-        // Two tasks of one owner that ask at the same time: the second finds what the first was given.
-        let mut held = entry.lock().await;
+        // Two tasks of one owner that ask at the same time: the second finds what the first was given. It waits
+        // for the first one's answer no longer than it would for its own.
+        let mut held = match patience {
+            Patience::None => match entry.try_lock() {
+                Ok(held) => held,
+                Err(_) => return Ok(None),
+            },
+            Patience::Until(end) => tokio::select! {
+                biased;
+                held = entry.lock() => held,
+                () = sleep_until(&*self.client.inner.clock, end) => return Ok(None),
+            },
+            Patience::Forever => entry.lock().await,
+        };
         if let Some(hold) = held.upgrade() {
             hold.check()?;
             return Ok(Some(Guard::again(hold)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::claim::{Alteration, Answer, Refused};
 use crate::client::Client;
 use crate::client::acquire::{Patience, Want};
-use crate::client::hold::Hold;
+use crate::client::hold::Lease;
 use crate::engine::refusal;
 use crate::error::{Error, Loss, Result};
 use crate::guard::Guard;
@@ -276,7 +276,7 @@ async fn upgrade(guard: &Guard, alteration: Alteration) -> Result<Option<crate::
         client.check_open()?;
         guard.check()?;
         let asked_at = client.clock.now();
-        let answer = alter(guard.hold(), alteration.clone()).await?;
+        let answer = alter(lease, guard.hold().token(), alteration.clone()).await?;
         match answer {
             Answer::Granted(grant) => {
                 lease.renewed(asked_at);
@@ -291,13 +291,12 @@ async fn upgrade(guard: &Guard, alteration: Alteration) -> Result<Option<crate::
 }
 
 /// Changes a claim that is held; a refusal is an error.
-pub(super) async fn alter(hold: &Hold, alteration: Alteration) -> Result<Answer> {
-    let lease = hold.lease();
+pub(super) async fn alter(lease: &Lease, token: u64, alteration: Alteration) -> Result<Answer> {
     let client = &lease.client;
     match client.call(client.engine.alter(&lease.name, lease.owner, alteration)).await? {
         Answer::Refused(Refused::NotHeld) => {
             lease.lose(Loss::Gone);
-            Err(lease.lost_error(hold.token(), Loss::Gone))
+            Err(lease.lost_error(token, Loss::Gone))
         }
         Answer::Refused(refused) => Err(refusal(&lease.name, refused)),
         answer => Ok(answer),
@@ -318,7 +317,7 @@ impl WriteGuard {
     pub async fn downgrade(self) -> Result<ReadGuard> {
         self.0.check()?;
         let token = self.0.hold().token();
-        alter(self.0.hold(), Alteration::Downgrade { weight: 1, token }).await?;
+        alter(self.0.hold().lease(), token, Alteration::Downgrade { weight: 1, token }).await?;
         self.0.hold().lease().share();
         Ok(ReadGuard(self.0))
     }

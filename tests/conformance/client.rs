@@ -89,7 +89,7 @@ async fn nothing_runs_after_the_client_is_gone(mut ground: Ground) {
     for closes in [true, false] {
         let (client, other) = (ground.client().await, ground.client().await);
         let held = client.mutex("x").expect("a name").lock().await.expect("free");
-        let waiting = other.mutex("x").expect("a name").lock_for(ms(30)).await.expect("an answer");
+        let waiting = other.mutex("x").expect("a name").lock_for(ms(300)).await.expect("an answer");
         assert!(waiting.is_none());
         if other.guarantees().elects {
             let mut observer = other.election("e").expect("a name").observe().await.expect("an observer");

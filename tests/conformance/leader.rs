@@ -1,5 +1,8 @@
 //! Elections and latches.
 
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
 use leasehold::lock::{LONGEST_VALUE, Observed};
 use leasehold::{Error, Family, Standing};
 
@@ -21,6 +24,11 @@ pub(crate) fn group() -> Group {
             a_leader_that_lost_the_engine_steps_down,
             a_vacancy_is_seen,
             a_value_that_is_too_long_is_refused,
+            leading_goes_on_after_a_loss,
+            leading_goes_on_after_an_outage,
+            leading_stops_when_told_to,
+            a_dropped_leader_resigns,
+            a_candidate_waits_through_an_outage,
             a_latch_opens_at_zero_and_stays_open,
             a_latch_with_another_count_is_refused,
         ]
@@ -160,6 +168,103 @@ async fn a_value_that_is_too_long_is_refused(mut ground: Ground) {
     assert!(matches!(election.campaign(&too_long).await, Err(Error::Invalid { .. })));
     let leader = election.campaign(&too_long[1..]).await.expect("elected");
     assert!(matches!(leader.proclaim(&too_long).await, Err(Error::Invalid { .. })));
+}
+
+async fn leading_goes_on_after_a_loss(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    let election = client.election("x").expect("a name").lease(ms(600));
+    let (terms, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let leading = tokio::spawn(async move {
+        election
+            .lead("me", |leadership| {
+                terms.send(leadership.token()).expect("the test listens");
+                async move {
+                    leadership.check().expect("leading");
+                    leadership.proclaim("me again").await.expect("leading");
+                    std::future::pending::<ControlFlow<()>>().await
+                }
+            })
+            .await
+    });
+    let first = soon("the first term", begun.recv()).await.expect("elected");
+    until("it has spoken", async || {
+        let leader = other.election("x").expect("a name").leader().await.expect("an answer");
+        leader.is_some_and(|leader| leader.value == b"me again")
+    })
+    .await;
+    other.break_claims(Family::Election, "x").await.expect("broken");
+    let second = soon("the second term", begun.recv()).await.expect("elected again");
+    assert!(second > first);
+    client.close().await.expect("closed");
+    let error = soon("the end", leading).await.expect("no panic").expect_err("the client is closed");
+    assert!(error.to_string().contains("closed"), "{error}");
+}
+
+async fn leading_goes_on_after_an_outage(mut ground: Ground) {
+    let options = ground.options().call_limit(ms(200));
+    let (client, wire) = ground.client_on_wire(options).await;
+    wire.set(Fault::Refuse);
+    let election = client.election("x").expect("a name").lease(ms(600));
+    let (terms, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let leading = tokio::spawn(async move {
+        let work = |leadership: leasehold::lock::Leadership| {
+            terms.send(leadership.token()).expect("the test listens");
+            std::future::pending::<ControlFlow<()>>()
+        };
+        election.lead("me", work).await
+    });
+    until("it has asked in vain", async || wire.acquires.load(Ordering::Acquire) >= 3).await;
+    wire.set(Fault::None);
+    let first = soon("the first term", begun.recv()).await.expect("elected");
+    // Longer than the lease: the leadership is lost, and taken again when the engine is back.
+    wire.set(Fault::Refuse);
+    let asked = wire.acquires.load(Ordering::Acquire);
+    until("it campaigns again", async || wire.acquires.load(Ordering::Acquire) >= asked + 2).await;
+    wire.set(Fault::None);
+    let second = soon("the second term", begun.recv()).await.expect("elected again");
+    assert!(second > first);
+    leading.abort();
+}
+
+async fn leading_stops_when_told_to(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    let election = client.election("x").expect("a name");
+    let mut terms = 0;
+    let work = |leadership: leasehold::lock::Leadership| {
+        terms += 1;
+        let last = terms == 3;
+        async move { if last { ControlFlow::Break(leadership.token()) } else { ControlFlow::Continue(()) } }
+    };
+    let token = soon("three terms", election.lead("me", work)).await.expect("it led");
+    let next = other.election("x").expect("a name").try_campaign("other").await.expect("an answer");
+    assert!(next.expect("it has resigned").token() > token);
+}
+
+async fn a_dropped_leader_resigns(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    let election = client.election("x").expect("a name");
+    let leading =
+        tokio::spawn(async move { election.lead("me", |_| std::future::pending::<ControlFlow<()>>()).await });
+    let theirs = other.election("x").expect("a name");
+    until("it leads", async || theirs.leader().await.expect("an answer").is_some()).await;
+    leading.abort();
+    drop(soon("the next leader", theirs.campaign("other")).await.expect("elected"));
+}
+
+async fn a_candidate_waits_through_an_outage(mut ground: Ground) {
+    let options = ground.options().call_limit(ms(200));
+    let (client, wire) = ground.client_on_wire(options).await;
+    let other = ground.client().await;
+    let leader = other.election("x").expect("a name").campaign("a").await.expect("elected");
+    let election = client.election("x").expect("a name");
+    let waiting = tokio::spawn(async move { election.campaign("b").await });
+    until("it stands", async || other.look(Family::Election, "x").await.expect("a view").waiting == 1).await;
+    wire.set(Fault::Refuse);
+    let asked = wire.acquires.load(Ordering::Acquire);
+    until("it has asked in vain", async || wire.acquires.load(Ordering::Acquire) >= asked + 3).await;
+    wire.set(Fault::None);
+    leader.resign().await.expect("leading");
+    drop(soon("its turn", waiting).await.expect("no panic").expect("it waited through the outage"));
 }
 
 async fn a_latch_opens_at_zero_and_stays_open(mut ground: Ground) {

@@ -15,6 +15,7 @@ mod fleet;
 mod history;
 mod leader;
 mod lease;
+mod limits;
 mod multi;
 mod mutex;
 mod process;
@@ -78,6 +79,7 @@ fn groups() -> Vec<Group> {
     groups.extend([
         mutex::group(),
         lease::group(),
+        limits::group(),
         fence::group(),
         process::group(),
         waiting::group(),

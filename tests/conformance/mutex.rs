@@ -17,6 +17,7 @@ pub(crate) fn group() -> Group {
             an_owner_that_lost_is_told,
             a_mutex_is_the_write_side_of_the_lock_of_that_name,
             families_do_not_collide,
+            one_owner_waits_for_itself_no_longer_than_it_said,
             work_is_stopped_when_the_lease_is_lost,
             a_lock_delay_closes_the_name_after_an_expiry_only,
         ]
@@ -111,6 +112,26 @@ async fn families_do_not_collide(mut ground: Ground) {
     let _leader =
         client.election("x").expect("a name").try_campaign("me").await.expect("an answer").expect("vacant");
     assert_eq!(client.latch("x", 2).expect("a name").count_down().await.expect("counted"), 1);
+}
+
+async fn one_owner_waits_for_itself_no_longer_than_it_said(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    let held = other.mutex("x").expect("a name").lock().await.expect("free");
+    let mutex = client.mutex("x").expect("a name").owned_by(&leasehold::Owner::new());
+    let waiting = tokio::spawn({
+        let mutex = mutex.clone();
+        async move { mutex.lock().await }
+    });
+    // Until it waits: then it has the owner's entry.
+    tokio::time::sleep(ms(50)).await;
+    let tried = soon("try_lock", mutex.try_lock()).await.expect("an answer");
+    assert!(tried.is_none(), "somebody else holds it");
+    let limited = soon("lock_for", mutex.lock_for(ms(100))).await.expect("an answer");
+    assert!(limited.is_none(), "somebody else holds it");
+    held.release().await.expect("held");
+    let first = soon("its turn", waiting).await.expect("no panic").expect("granted");
+    let again = soon("the same owner again", mutex.try_lock()).await.expect("an answer").expect("its own");
+    assert_eq!(first.token(), again.token());
 }
 
 async fn work_is_stopped_when_the_lease_is_lost(mut ground: Ground) {

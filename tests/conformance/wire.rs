@@ -195,6 +195,10 @@ impl Engine for Wired {
         Box::pin(async move { self.wire.carry(self.engine.watch(name, watching)).await })
     }
 
+    fn connection(&self, name: &Name) -> leasehold::engine::Connection {
+        self.engine.connection(name)
+    }
+
     fn close(&self) -> Reply<'_, ()> {
         self.engine.close()
     }

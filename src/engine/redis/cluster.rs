@@ -16,6 +16,7 @@ use super::fleet::{Answered, Request};
 use super::link::{Connected, Heard, Link};
 use super::source::{Source, client};
 use super::target::{Facts, Target};
+use crate::engine::Connection;
 use crate::error::{Error, Result};
 
 /// How many times a request follows a slot that has moved.
@@ -92,6 +93,12 @@ impl Cluster {
         let state = self.state();
         let range = state.ranges.iter().find(|range| (range.first..=range.last).contains(&slot))?;
         Some(range.member.clone())
+    }
+
+    /// Whether the member that has a key is connected now. If it is not known which one that is, it may be.
+    pub(super) fn connection(&self, key: &str) -> Connection {
+        let link = self.member_of(slot_of(key)).and_then(|member| self.state().links.get(&member).cloned());
+        link.map_or(Connection::Up, |link| link.connection())
     }
 
     /// Every member that has slots.

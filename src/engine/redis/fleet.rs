@@ -14,6 +14,7 @@ use super::link::{Connected, Link, Writer};
 use super::reply;
 use super::scripts::Invocation;
 use super::target::Facts;
+use crate::engine::Connection;
 use crate::error::Result;
 
 /// The servers that keep the names.
@@ -118,6 +119,14 @@ impl Fleet {
         match self {
             Fleet::One(link) => link.epoch(),
             Fleet::Cluster(cluster) => Some(Box::pin(cluster.connected(key)).await.ok()?.epoch),
+        }
+    }
+
+    /// Whether the server that has a key is connected now.
+    pub(super) fn connection(&self, key: &str) -> Connection {
+        match self {
+            Fleet::One(link) => link.connection(),
+            Fleet::Cluster(cluster) => cluster.connection(key),
         }
     }
 

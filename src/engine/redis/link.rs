@@ -24,6 +24,7 @@ use super::scripts::Invocation;
 use super::source::{Source, client};
 use super::target::{Facts, Target};
 use crate::client::clock::{Clock as _, SystemClock};
+use crate::engine::Connection;
 use crate::error::{Error, Result};
 
 mod lane;
@@ -228,6 +229,16 @@ impl Link {
         }
     }
 
+    /// Whether there is a connection now, and if not, how many there were.
+    pub(super) fn connection(&self) -> Connection {
+        // Held while both are read, and while both are written.
+        let last = self.shared.last();
+        match &*self.shared.status.borrow() {
+            Status::Up(_) => Connection::Up,
+            Status::Down(_) => Connection::Down(last.as_ref().map_or(0, |last| last.epoch)),
+        }
+    }
+
     /// The server's time now, as far as we know, if it is connected.
     pub(super) fn server_now(&self) -> Option<u64> {
         match &*self.shared.status.borrow() {
@@ -367,8 +378,10 @@ impl Shared {
 
     fn up(&self, connected: Connected) {
         let Connected { epoch, id, .. } = connected;
-        *self.last() = Some(Last { epoch, facts: Arc::clone(&connected.facts), id, lane: None });
+        let mut last = self.last();
+        *last = Some(Last { epoch, facts: Arc::clone(&connected.facts), id, lane: None });
         self.status.send_replace(Status::Up(Arc::new(connected)));
+        drop(last);
     }
 
     /// Notes the number of a connection's lane; false if that connection is not the last one any more.
