@@ -1,5 +1,6 @@
 //! A server that dies, comes back, or stops for a while.
 
+use leasehold::lock::Observed;
 use leasehold::{Clock as _, Error, Loss, Standing};
 use tokio::time::Instant;
 
@@ -17,6 +18,9 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             one_that_lost_the_last_of_its_data_gives_no_token_twice,
             one_that_is_gone_costs_the_lease_and_no_more,
             one_that_is_gone_is_named_and_used_again_when_it_is_back,
+            one_that_is_gone_leaves_every_limit_kept,
+            one_that_is_gone_leaves_no_pile_behind,
+            one_that_forgot_everything_shows_observers_the_next_leader,
             one_that_was_paused_has_no_two_holders_and_no_ghosts,
             one_that_was_paused_for_a_moment_changes_nothing,
             one_with_a_slow_disk_is_slow_and_no_more,
@@ -142,6 +146,117 @@ async fn one_that_is_gone_is_named_and_used_again_when_it_is_back(mut ground: Gr
     assert!(back.elapsed() < ms(3600), "connected again after {:?}", back.elapsed());
     soon("the patient one", through).await.expect("no panic").expect("granted");
     leave(server, [client, patient]).await;
+}
+
+async fn one_that_is_gone_leaves_every_limit_kept(mut ground: Ground) {
+    let client = ground.client().await;
+    let call_limit = ms(5000);
+    let server = ground.server();
+    let (released, dropped) = (lock(&client, ms(30_000)).await, {
+        let other = client.mutex("y").expect("a name").lease(ms(30_000));
+        soon("the lock", other.lock()).await.expect("granted")
+    });
+    server.kill();
+    let begun = Instant::now();
+    let error = mutex(&client, ms(30_000)).lock_for(ms(1000)).await.map(|guard| guard.is_some());
+    took("lock_for(1s), server away", begun.elapsed());
+    // The name is held in this process, so its own line says no without asking.
+    assert!(!error.expect("an answer from the line"), "held");
+    let other = client.mutex("z").expect("a name");
+    let error = other.lock_for(ms(1000)).await.expect_err("nobody answers");
+    took("lock_for(1s) twice, server away", begun.elapsed());
+    assert!(error.is_retryable() && begun.elapsed() < ms(3000), "{error} after {:?}", begun.elapsed());
+    let begun = Instant::now();
+    let error = released.release().await.expect_err("nobody hears");
+    took("release, server away", begun.elapsed());
+    assert!(error.is_retryable() && begun.elapsed() < call_limit + ms(1000), "after {:?}", begun.elapsed());
+    drop(dropped);
+    let begun = Instant::now();
+    let error = client.close().await.expect_err("nobody hears");
+    took("close after a dropped guard, server away", begun.elapsed());
+    assert!(begun.elapsed() < call_limit + ms(1000), "after {:?}", begun.elapsed());
+    let said = error.to_string();
+    assert!(said.contains("`x`") && said.contains("`y`") && said.contains("refused"), "{said}");
+}
+
+/// A thousand callers a second, each of which gives up soon: nothing is kept for them, and when the server is back it
+/// serves those who call then.
+async fn one_that_is_gone_leaves_no_pile_behind(mut ground: Ground) {
+    let client = ground.client().await;
+    let metrics = tokio::runtime::Handle::current().metrics();
+    let server = ground.server();
+    server.kill();
+    until("it is known to be gone", async || {
+        let answer = tokio::time::timeout(ms(20), try_lock(&client)).await;
+        answer.is_err()
+    })
+    .await;
+    let before = metrics.num_alive_tasks();
+    let mut callers = tokio::task::JoinSet::new();
+    let begun = Instant::now();
+    for number in 0..3000_u32 {
+        let mutex = client.mutex(&format!("n{number}")).expect("a name");
+        callers.spawn(async move { tokio::time::timeout(ms(100), mutex.try_lock()).await.is_err() });
+        while callers.try_join_next().is_some() {}
+        tokio::time::sleep_until(begun + Duration::from_millis(number.into())).await;
+    }
+    while callers.join_next().await.is_some() {}
+    let left = metrics.num_alive_tasks().saturating_sub(before);
+    took(&format!("{left} tasks are left of 3000 callers"), begun.elapsed());
+    assert!(left < 100, "{left} tasks are left");
+    server.restart();
+    let back = Instant::now();
+    let guard = soon("a caller", client.mutex("x").expect("a name").lock()).await.expect("granted");
+    took("a caller is served again", back.elapsed());
+    guard.release().await.expect("held");
+    soon("the end", client.close()).await.expect("nothing is left to do");
+    let scripts = server.command(&["INFO", "commandstats"]).text();
+    let calls = |name: &str| -> u32 {
+        let line = scripts.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
+        line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
+    };
+    let sent = calls("evalsha") + calls("eval");
+    assert!(sent < 300, "{sent} scripts for one caller: releases of what was never sent");
+}
+
+async fn one_that_forgot_everything_shows_observers_the_next_leader(mut ground: Ground) {
+    let (one, two, watcher) = (ground.client().await, ground.client().await, ground.client().await);
+    let server = ground.server();
+    for changes in [1, 3] {
+        let name = format!("x{changes}");
+        let mut observer = watcher.election(&name).expect("a name").observe().await.expect("an observer");
+        assert_eq!(observer.next().await.expect("an answer"), Observed::Vacant);
+        let first = one.election(&name).expect("a name").campaign("a").await.expect("elected");
+        for _ in 1..changes {
+            first.proclaim("a again").await.expect("leading");
+            first.proclaim("a").await.expect("leading");
+        }
+        let mut last = observer.next().await.expect("an answer");
+        while !matches!(&last, Observed::Leader(leader) if leader.value == b"a") {
+            last = soon("the first leader", observer.next()).await.expect("an answer");
+        }
+        // So many changes that the new log is as long as the one that was lost.
+        server.command(&["FLUSHALL"]).ok();
+        let second = two.election(&name).expect("a name").campaign("b").await.expect("elected");
+        for _ in 1..changes {
+            second.proclaim("b again").await.expect("leading");
+            second.proclaim("b").await.expect("leading");
+        }
+        let mut seen = Vec::new();
+        let found = async {
+            loop {
+                let observed = observer.next().await.expect("an answer");
+                let found = matches!(&observed, Observed::Leader(leader) if leader.value == b"b");
+                seen.push(observed);
+                if found {
+                    break;
+                }
+            }
+        };
+        soon("the second leader", found).await;
+        assert!(seen.iter().any(|observed| matches!(observed, Observed::Missed(_))), "{seen:?}");
+        drop((first, second));
+    }
 }
 
 async fn one_that_was_paused_has_no_two_holders_and_no_ghosts(mut ground: Ground) {
