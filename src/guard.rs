@@ -174,7 +174,8 @@ impl Guard {
     /// # Errors
     ///
     /// [`crate::Error::Lost`] if the name was lost before; [`crate::Error::Unavailable`] if the engine did not
-    /// answer for as long as the lease could stand.
+    /// answer within [`crate::Options::call_limit`]. Then it is told again in the background for as long as the
+    /// lease may stand.
     ///
     /// # Cancel safety
     ///

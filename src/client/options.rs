@@ -63,7 +63,8 @@ impl Options {
         self
     }
 
-    /// How long the engine has to answer one call: 5 seconds by default.
+    /// How long the engine has to answer one call: 5 seconds by default. [`crate::Guard::release`] and
+    /// [`crate::Client::close`] take no longer than this either.
     #[must_use]
     pub fn call_limit(mut self, limit: Duration) -> Options {
         self.call_limit = limit;

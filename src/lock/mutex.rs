@@ -60,10 +60,14 @@ impl Mutex {
 
     /// Waits until the name is free, then holds it.
     ///
+    /// If the engine goes away while a caller stands in the queue, the caller waits on, and asks again when the
+    /// engine is back; [`Mutex::lock_for`] limits that. Only a first request that is not answered within
+    /// [`crate::Options::call_limit`] is an error.
+    ///
     /// # Errors
     ///
-    /// [`crate::Error::Unavailable`] if the engine stops answering; [`crate::Error::Invalid`] if the name is in
-    /// use as something else, or the lease is out of range.
+    /// [`crate::Error::Unavailable`] if the engine does not answer the first request; [`crate::Error::Invalid`] if
+    /// the name is in use as something else, the lease is out of range, or the client is closed.
     ///
     /// # Cancel safety
     ///
@@ -90,11 +94,13 @@ impl Mutex {
         self.take(Patience::None).await
     }
 
-    /// Waits for at most `limit`.
+    /// Waits for at most `limit`; `None` if the name was not free in that time.
+    ///
+    /// The limit binds everything, the time that the engine needs for its answer too.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`].
+    /// As [`Mutex::lock`]; [`crate::Error::Unavailable`] also if the engine was away when the time was over.
     ///
     /// # Cancel safety
     ///
