@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 
 use self::attempt::Step;
 use self::cluster::Cluster;
-use self::fleet::{Answered, Ending, Fleet, Request};
+use self::fleet::{Answered, Fleet, Request};
 use self::keys::{Keys, NameKeys};
 use self::link::{Heard, Link};
 use self::notes::Known;
@@ -204,7 +204,7 @@ impl Redis {
     }
 
     async fn release_whole(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
-        let (keys, queue) = match self.notes.forget(owner) {
+        let (keys, wakes) = match self.notes.forget(owner) {
             Known::Text(keys, text) => {
                 if self.give_back(&keys, text).await? == Some(true) {
                     return Ok(Released::Claim);
@@ -212,20 +212,15 @@ impl Redis {
                 (keys, false)
             }
             Known::Taken => (self.keys.of(name)?, false),
-            // It has had one, or was never granted.
+            // It has had a queue, or was never granted.
             Known::Nothing => (self.keys.of(name)?, true),
         };
-        let how = if queue { &SCRIPTS.release_to_next } else { &SCRIPTS.release };
-        let ending = match used {
-            0 => Ending::Unheard,
-            _ if queue => Ending::Awaited,
-            _ => Ending::Held,
-        };
+        let how = if wakes { &SCRIPTS.release_to_next } else { &SCRIPTS.release };
         let script = release_script(how, name, &keys, owner, used);
         reply::released(match &self.post {
-            Some(post) => post.release(script, ending).await?,
+            Some(post) => post.release(script, wakes).await?,
             None => {
-                let request = Request::Release(&script, ending);
+                let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
                 Box::pin(self.fleet.call(&keys.holder, request)).await?.answer
             }
         })

@@ -1,7 +1,7 @@
 //! What only a Redis server does to its clients: it dies, forgets, stops, refuses, and is far away.
 
 mod access;
-mod lane;
+mod order;
 mod outage;
 mod state;
 #[cfg(feature = "redis-tls")]
@@ -23,7 +23,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         state::cases(),
         access::cases(),
         wire::cases(),
-        lane::cases(),
+        order::cases(),
         #[cfg(feature = "redis-tls")]
         tls::cases(),
     ]

@@ -135,15 +135,15 @@ impl Redis {
             let listens = ask.wait && self.fleet.listen(&keys.holder, channel).await;
             let not_after = if late { 0 } else { not_after };
             let invocation = self.ask_script(name, keys, ask, taken, listens, not_after);
-            let answer = match &self.post {
-                Some(post) => reply::asked(&post.ask(&invocation).await?)?,
-                // In a box of its own: what goes by post need not carry it around.
-                None => Box::pin(self.ask_confirmed(keys, &invocation)).await?,
-            };
-            match answer {
+            let mut answered: Answered<Value> =
+                self.fleet.call(&keys.holder, Request::Script(&invocation)).await?;
+            match reply::asked(&answered.answer)? {
                 Some(answer) => {
                     keys.took(0);
                     keys.crowded.store(matches!(answer, Answer::Queued(_)), Ordering::Relaxed);
+                    if matches!(answer, Answer::Granted(_)) {
+                        self.confirm(&mut answered).await?;
+                    }
                     return Ok(answer);
                 }
                 // The server's clock is not what it was when we connected, or our own request came late; if it is still
@@ -151,16 +151,6 @@ impl Redis {
                 None => late = true,
             }
         }
-    }
-
-    /// Asks where others must hear of a grant before it counts, or in a cluster.
-    async fn ask_confirmed(&self, keys: &NameKeys, script: &Invocation) -> Result<Option<Answer>> {
-        let mut answered: Answered<Value> = self.fleet.call(&keys.holder, Request::Script(script)).await?;
-        let answer = reply::asked(&answered.answer)?;
-        if let Some(Answer::Granted(_)) = answer {
-            self.confirm(&mut answered).await?;
-        }
-        Ok(answer)
     }
 
     fn ask_script(

@@ -85,38 +85,24 @@ impl Step {
         }
     }
 
-    /// The commands for a lock.
+    /// Adds the commands for a lock.
     ///
     /// Not the driver's own kind of transaction, which panics if a server does not know or does not allow `MULTI`.
-    fn each(self, keys: &NameKeys, holder: &HolderText, mut command: impl FnMut(&[&str])) {
-        if self == Step::Whole {
-            command(&["MULTI"]);
-        }
-        command(&["SET", &keys.holder, &holder.text, "NX", "PX", &holder.lease]);
-        command(&["INCR", &keys.token]);
-        if self == Step::Whole {
-            command(&["EXEC"]);
-        }
-    }
-
-    /// Adds the commands for a lock.
     pub(super) fn add(self, commands: &mut Pipeline, keys: &NameKeys, holder: &HolderText) {
-        self.each(keys, holder, |words| {
+        let mut add = |words: &[&str]| {
             let size = words.iter().map(|word| word.len()).sum();
             let mut command = Cmd::with_capacity(words.len(), size);
             command.arg(words);
             commands.add_command(command);
-        });
-    }
-
-    /// The commands for a lock as they are sent. Whoever sends them itself need not make a [`Pipeline`] of them first; for one task
-    /// alone that is about 2 % of a cycle.
-    pub(super) fn packed(self, keys: &NameKeys, holder: &HolderText) -> Vec<u8> {
-        const FRAME: usize = 128;
-        let size = keys.holder.len() + keys.token.len() + holder.text.len() + FRAME;
-        let mut packed = Vec::with_capacity(size);
-        self.each(keys, holder, |words| pack(words, &mut packed));
-        packed
+        };
+        if self == Step::Whole {
+            add(&["MULTI"]);
+        }
+        add(&["SET", &keys.holder, &holder.text, "NX", "PX", &holder.lease]);
+        add(&["INCR", &keys.token]);
+        if self == Step::Whole {
+            add(&["EXEC"]);
+        }
     }
 
     /// Takes the answers for a lock from the first of `answers`; `None` if it is not known what came of it. `since` is that of the
@@ -151,22 +137,6 @@ pub(super) fn answers(answer: &Value) -> &[Value] {
 /// Counters below this have not been started at the server's time.
 const STARTED: u64 = 1 << 40;
 
-/// A command as the server reads it.
-fn pack(words: &[&str], to: &mut Vec<u8>) {
-    let mut number = itoa::Buffer::new();
-    let mut line = |sign, count: usize, to: &mut Vec<u8>| {
-        to.push(sign);
-        to.extend_from_slice(number.format(count).as_bytes());
-        to.extend_from_slice(b"\r\n");
-    };
-    line(b'*', words.len(), to);
-    for word in words {
-        line(b'$', word.len(), to);
-        to.extend_from_slice(word.as_bytes());
-        to.extend_from_slice(b"\r\n");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,18 +156,6 @@ mod tests {
         let attempt = step.read(&mut left, SINCE).expect("an attempt");
         assert!(attempt.set && left.is_empty());
         attempt.counted
-    }
-
-    #[test]
-    fn commands_are_packed_as_the_driver_packs_them() {
-        let long = "x".repeat(12_345);
-        for words in
-            [&["EXEC"] as &[&str], &["SET", "lock:é", "", "two\r\nlines", "0123456789"], &[&long, "NX"]]
-        {
-            let mut packed = Vec::new();
-            pack(words, &mut packed);
-            assert_eq!(packed, Cmd::new().arg(words).get_packed_command());
-        }
     }
 
     #[test]

@@ -307,8 +307,7 @@ impl Cluster {
     /// `None` if it is not ready.
     async fn ask_there(&self, member: &str, request: Request<'_>) -> Result<Option<Answered<Value>>> {
         // Nothing before the script, then.
-        let request =
-            if let Request::Release(script, _) = request { Request::Script(script) } else { request };
+        let request = if let Request::Waking(script) = request { Request::Script(script) } else { request };
         let link = self.link(member).await?;
         let connected = link.connected().await?;
         let client = client(self.info(member)?).map_err(|error| unreachable(member, error))?;

@@ -30,61 +30,30 @@ pub(super) enum Fleet {
 #[derive(Clone, Copy)]
 pub(super) enum Request<'a> {
     Script(&'a Invocation),
-    /// A script that gives something back.
-    Release(&'a Invocation, Ending),
+    /// A script that is likely to tell another client something.
+    Waking(&'a Invocation),
     /// What takes a free lock.
     Take(&'a NameKeys, &'a HolderText, Step),
-}
-
-/// What it is that is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// What was held.
-    Held,
-    /// What was held, and others are likely to wait for: one of them is told.
-    Awaited,
-    /// What was asked for, and perhaps never heard of. It must not overtake the request.
-    Unheard,
 }
 
 impl Request<'_> {
     pub(super) async fn send(self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         match self {
-            Request::Release(script, Ending::Awaited) => script.call_after_others(connection).await,
-            Request::Script(script) | Request::Release(script, _) => script.call(connection).await,
+            Request::Script(script) => script.call(connection).await,
+            Request::Waking(script) => script.call_after_others(connection).await,
             Request::Take(keys, holder, step) => {
                 let mut commands = Pipeline::with_capacity(step.answers());
                 step.add(&mut commands, keys, holder);
-                self.read(connection.send_packed_commands(&commands, 0, step.answers()).await?)
+                let answers = connection.send_packed_commands(&commands, 0, step.answers()).await?;
+                let failed = answers.iter().find(|answer| matches!(answer, Value::ServerError(_)));
+                match failed {
+                    // In a transaction an error is that of all.
+                    Some(error) if step == Step::Whole => error.clone().extract_error(),
+                    _ => Ok(Value::Array(answers)),
+                }
             }
         }
     }
-
-    /// What is sent, and the number of answers to it.
-    pub(super) fn packed(self) -> (Vec<u8>, usize) {
-        match self {
-            Request::Release(script, Ending::Awaited) => (script.packed_after_others(), 2),
-            Request::Script(script) | Request::Release(script, _) => (script.packed(), 1),
-            Request::Take(keys, holder, step) => (step.packed(keys, holder), step.answers()),
-        }
-    }
-
-    /// What the answers come to.
-    pub(super) fn read(self, mut answers: Vec<Value>) -> RedisResult<Value> {
-        match self {
-            Request::Script(_) | Request::Release(..) => answers.pop().unwrap_or(Value::Nil).extract_error(),
-            // In a transaction an error is that of all.
-            Request::Take(_, _, Step::Whole) => match answers.iter().find(|answer| is_error(answer)) {
-                Some(error) => error.clone().extract_error(),
-                None => Ok(Value::Array(answers)),
-            },
-            Request::Take(_, _, Step::AfterOurs(_)) => Ok(Value::Array(answers)),
-        }
-    }
-}
-
-fn is_error(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(_))
 }
 
 /// An answer, and the connection that it came over: what was written there can be asked after only there.

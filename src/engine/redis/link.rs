@@ -2,7 +2,7 @@
 //!
 //! A task keeps the connection: it connects, checks that the server is fit, subscribes, and starts anew when the
 //! connection breaks, for ever and with a growing pause in between. Commands and messages alike go over this one connection, so
-//! that a release can not overtake the request that it undoes. Only who is alone may go past it: see [`lane`].
+//! that a release can not overtake the request that it undoes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,12 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionInfo, PushInfo, PushKind, RedisResult, Value};
-use tokio::runtime::Handle;
+use redis::{AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use self::lane::Lane;
 use self::shards::Shards;
 use super::failure::{ENGINE, code, failed, unreachable};
 use super::scripts::Invocation;
@@ -27,7 +25,6 @@ use crate::client::clock::{Clock as _, SystemClock};
 use crate::engine::Connection;
 use crate::error::{Error, Result};
 
-mod lane;
 mod shards;
 
 /// How long a connection may take to be made and checked.
@@ -68,16 +65,14 @@ struct Shared {
     shards: Mutex<Shards>,
     hear: Box<dyn Fn(Heard) + Send + Sync>,
     broken: Arc<Notify>,
-    runtime: Handle,
     pid: u32,
 }
 
 struct Last {
     epoch: u64,
     facts: Arc<Facts>,
-    /// Its number at the server, if we may know it, and that of its lane.
+    /// Its number at the server, if we may know it.
     id: Option<i64>,
-    lane: Option<i64>,
 }
 
 #[derive(Clone)]
@@ -97,9 +92,8 @@ pub(super) struct Connected {
     pub(super) since: u64,
     /// Counts connections.
     pub(super) epoch: u64,
-    /// Where the server is, and how we talk to it.
-    info: ConnectionInfo,
-    lane: Lane,
+    /// Where the server is.
+    addr: ConnectionAddr,
     /// The connection's number at the server, if we may know it.
     id: Option<i64>,
     /// Nothing more is expected of this connection.
@@ -188,15 +182,12 @@ impl Link {
                 "this client was made before a fork; a child process must connect for itself",
             ));
         }
-        if let Status::Up(connected) = &*self.shared.status.borrow()
-            && !connected.lane.is_owed()
-        {
+        if let Status::Up(connected) = &*self.shared.status.borrow() {
             return Ok(Arc::clone(connected));
         }
         let mut status = self.shared.status.subscribe();
         loop {
             match &*status.borrow_and_update() {
-                Status::Up(connected) if connected.lane.is_owed() => {}
                 Status::Up(connected) => return Ok(Arc::clone(connected)),
                 // It will not get better by itself.
                 Status::Down(why) if !why.is_retryable() => return Err(again(why)),
@@ -251,7 +242,7 @@ impl Link {
     pub(super) fn trouble(&self) -> String {
         match &*self.shared.status.borrow() {
             Status::Up(connected) => {
-                format!("`{}` is connected and silent", self.shared.target.name(connected.info.addr()))
+                format!("`{}` is connected and silent", self.shared.target.name(&connected.addr))
             }
             Status::Down(why) => why.to_string(),
         }
@@ -363,7 +354,6 @@ impl Shared {
             shards: Mutex::default(),
             hear: Box::new(hear),
             broken: Arc::default(),
-            runtime: Handle::current(),
             pid: std::process::id(),
         })
     }
@@ -379,37 +369,22 @@ impl Shared {
     fn up(&self, connected: Connected) {
         let Connected { epoch, id, .. } = connected;
         let mut last = self.last();
-        *last = Some(Last { epoch, facts: Arc::clone(&connected.facts), id, lane: None });
+        *last = Some(Last { epoch, facts: Arc::clone(&connected.facts), id });
         self.status.send_replace(Status::Up(Arc::new(connected)));
         drop(last);
-    }
-
-    /// Notes the number of a connection's lane; false if that connection is not the last one any more.
-    fn note_lane(&self, epoch: u64, id: i64) -> bool {
-        match &mut *self.last() {
-            Some(last) if last.epoch == epoch => {
-                last.lane = Some(id);
-                true
-            }
-            _ => false,
-        }
     }
 
     /// Ends the connection before this one, if the server still has it: what we said there and have given up on may still
     /// be on its way, and must not be done after what we say from now on. A release would not undo the request that it
     /// follows.
     async fn end_last(&self, connection: &mut MultiplexedConnection, facts: &Facts) {
-        let ids = match &*self.last() {
-            Some(last) if last.facts.run_id == facts.run_id => [last.id, last.lane],
-            _ => return,
-        };
-        for id in ids.into_iter().flatten() {
-            let mut kill = redis::cmd("CLIENT");
-            kill.arg("KILL").arg("ID").arg(id);
-            if let Err(error) = kill.query_async::<Value>(connection).await {
-                // The user may not. Then what comes late lasts for a lease.
-                tracing::debug!(target: "leasehold", %error, "can not end the last connection");
-            }
+        let same_server = |last: &&Last| last.facts.run_id == facts.run_id;
+        let Some(id) = self.last().as_ref().filter(same_server).and_then(|last| last.id) else { return };
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(id);
+        if let Err(error) = kill.query_async::<Value>(connection).await {
+            // The user may not. Then what comes late lasts for a lease.
+            tracing::debug!(target: "leasehold", %error, "can not end the last connection");
         }
     }
 
@@ -471,9 +446,8 @@ impl Shared {
                 () = self.broken.notified() => continue,
                 () = tokio::time::sleep(if follows { FOLLOW_EVERY } else { PING_EVERY }) => {}
             }
-            connected.lane.look();
             // A primary that was cut off from the others may not know yet that it is none any more.
-            if self.target.source.moved_from(connected.info.addr()).await {
+            if self.target.source.moved_from(&connected.addr).await {
                 self.lost(connected.epoch, "another server is the primary now");
                 continue;
             }
@@ -516,8 +490,9 @@ impl Shared {
                 Ok::<(), redis::aio::SendError>(())
             });
         let info = self.target.source.find().await?;
-        let server = &self.target.name(info.addr());
-        let client = client(info.clone()).map_err(|error| unreachable(server, error))?;
+        let addr = info.addr().clone();
+        let server = &self.target.name(&addr);
+        let client = client(info).map_err(|error| unreachable(server, error))?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connection.map_err(|error| unreachable(server, error))?;
         let said: String =
@@ -541,8 +516,7 @@ impl Shared {
             ahead,
             since,
             epoch,
-            lane: Lane::new(info.addr()),
-            info,
+            addr,
             id,
             given_up: AtomicBool::new(false),
             giving_up: Notify::new(),

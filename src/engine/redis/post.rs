@@ -21,7 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::attempt::{Attempt, HolderText, Step, answers};
-use super::fleet::{Ending, Request};
+use super::fleet::Request;
 use super::give_back_script;
 use super::keys::NameKeys;
 use super::link::Link;
@@ -144,24 +144,15 @@ impl Post {
         Ok(Some(answer == Value::Int(1)))
     }
 
-    /// Runs the script of a release.
-    pub(super) async fn release(&self, script: Invocation, ending: Ending) -> Result<i64> {
+    /// Runs the script of a release; `wakes` if it is likely to tell another client something.
+    pub(super) async fn release(&self, script: Invocation, wakes: bool) -> Result<i64> {
         let Some(alone) = self.alone() else {
             let (answer, answered) = oneshot::channel();
             self.tray.put(|batch| batch.releases.push(Release { script, answer }));
             return answered.await.unwrap_or_else(|_| Err(self.link.given_up()));
         };
-        let (answer, _) = alone.send(Request::Release(&script, ending)).await?;
-        reply::read(answer)
-    }
-
-    /// Runs the script that asks by the rules: if others have something under way at the same time, on its own.
-    pub(super) async fn ask(&self, script: &Invocation) -> Result<Value> {
-        let request = Request::Script(script);
-        match self.alone() {
-            Some(alone) => Ok(alone.send(request).await?.0),
-            None => self.link.send_with_others(&*self.link.connected().await?, request).await,
-        }
+        let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
+        reply::read(alone.send(request).await?.0)
     }
 }
 
@@ -179,7 +170,8 @@ impl Alone<'_> {
         let link = &self.0.link;
         Box::pin(async move {
             let connected = link.connected().await?;
-            let answer = link.send_alone(&connected, request).await?;
+            let mut connection = connected.connection.clone();
+            let answer = link.call(&connected, pin!(request.send(&mut connection))).await?;
             Ok((answer, connected.since))
         })
     }

@@ -4,12 +4,9 @@ use std::sync::LazyLock;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    Arg, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, ServerErrorKind, ToRedisArgs,
-    Value, from_redis_value,
+    Arg, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisResult, ServerErrorKind, ToRedisArgs, Value,
+    from_redis_value,
 };
-
-/// A command that does nothing, as the server reads it.
-const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 /// A text, and the hash by which a server that has seen it knows it.
 pub(super) struct Script {
@@ -68,18 +65,6 @@ impl Invocation {
         self.read(connection, answer).await
     }
 
-    /// What is sent for [`call`](Invocation::call).
-    pub(super) fn packed(&self) -> Vec<u8> {
-        self.command.get_packed_command()
-    }
-
-    /// What is sent for [`call_after_others`](Invocation::call_after_others). Of the two answers the second one counts.
-    pub(super) fn packed_after_others(&self) -> Vec<u8> {
-        let mut packed = PING.to_vec();
-        self.command.write_packed_command(&mut packed);
-        packed
-    }
-
     async fn read<T: FromRedisValue>(
         &self,
         connection: &mut MultiplexedConnection,
@@ -88,7 +73,7 @@ impl Invocation {
         let answer = match answer {
             // With its whole text, a server can not say that it does not know the script, however often it is made to
             // forget; and one that has just been started costs one round trip more, not two.
-            Err(error) if is_unknown_script(&error) => {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 let command = self.with_text();
                 Box::pin(connection.send_packed_command(&command)).await.and_then(Value::extract_error)
             }
@@ -108,11 +93,6 @@ impl Invocation {
         }
         command
     }
-}
-
-/// True if a server does not know the script that it was asked to run.
-pub(super) fn is_unknown_script(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 /// Every script that this engine runs.
@@ -199,17 +179,3 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     note: Script::new(include_str!("note.lua")),
     swap: Script::new(include_str!("swap.lua")),
 });
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_comes_after_others_is_packed_as_the_driver_packs_it() {
-        let mut script = SCRIPTS.look.on(&["a", "b"]);
-        script.arg("c");
-        let mut commands = redis::pipe();
-        commands.add_command(redis::cmd("PING")).add_command(script.command.clone());
-        assert_eq!(script.packed_after_others(), commands.get_packed_pipeline());
-    }
-}

@@ -357,10 +357,11 @@ async fn clients_that_disagree_are_told(mut ground: Ground) {
 }
 
 async fn databases_do_not_mix_and_a_socket_will_do(_: Ground) {
-    let server = Redis::start_with(&["--unixsocket", "socket"]);
+    let server = Redis::start_with(&["--unixsocket", "socket", "--requirepass", "right"]);
     let socket = server.dir().join("socket");
-    let on_socket = |db: u8| format!("redis+unix://{}?db={db}", socket.display());
-    let (zero, two) = (connect(&server.url()).await, connect(&format!("{}/2", server.url())).await);
+    let on_socket = |db: u8| format!("redis+unix://{}?db={db}&pass=right", socket.display());
+    let on_port = |db: u8| format!("redis://:right@127.0.0.1:{}/{db}", server.port());
+    let (zero, two) = (connect(&on_port(0)).await, connect(&on_port(2)).await);
     let same_as_two = connect(&on_socket(2)).await;
     let held = lock(&zero, ms(9000)).await;
     let in_two = lock(&two, ms(9000)).await;

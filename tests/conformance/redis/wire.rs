@@ -8,7 +8,6 @@ use futures_util::future::join_all;
 use leasehold::{Clock as _, Error, Loss, Standing, SystemClock};
 use tokio::time::Instant;
 
-use super::lane::get_a_lane;
 use super::*;
 use crate::bench::{Ground, not_within};
 use crate::history::{self, Rules, Section};
@@ -95,10 +94,7 @@ async fn an_answer_that_got_lost_is_asked_for_again(mut ground: Ground) {
 async fn a_grant_that_nobody_heard_of_is_given_back(mut ground: Ground) {
     let proxy = Proxy::start(ground.server().port());
     let (far, near) = (impatient(&url(&proxy)).await, ground.client().await);
-    for (lane, reset) in [(false, false), (false, true), (true, false), (true, true)] {
-        if lane {
-            get_a_lane(&far, ground.server()).await;
-        }
+    for reset in [false, true] {
         proxy.stall_replies();
         let error = mutex(&far, ms(30_000)).try_lock().await.expect_err("no answer");
         assert!(error.is_retryable(), "{error:?}");
@@ -118,11 +114,8 @@ async fn a_release_whose_answer_got_lost_is_one(mut ground: Ground) {
         let locks = (0..count).map(|number| far.mutex(&format!("x{number}")).expect("a mutex"));
         join_all(locks.map(|mutex| async move { mutex.lock().await.expect("granted") })).await
     };
-    // One goes alone, perhaps on a lane; many go together.
-    for (lane, count) in [(false, 1), (false, 8), (true, 1)] {
-        if lane {
-            get_a_lane(&far, ground.server()).await;
-        }
+    // One goes alone; many go together.
+    for count in [1, 8] {
         // Whoever has had it before takes it the short way, and gives it back so if that is soon. The server knows the script.
         for _ in 0..3 {
             join_all(lock_all(count).await.into_iter().map(Guard::release)).await;
@@ -147,26 +140,25 @@ async fn a_request_that_was_held_up_makes_no_ghost(mut ground: Ground) {
     let far = connect_with(&url(&proxy), Options::new().call_limit(ms(60_000))).await;
     let near = ground.client().await;
     let mut admin = ground.server().connect();
-    for lane in [false, true] {
-        if lane {
-            get_a_lane(&far, ground.server()).await;
-        }
-        // Everything that is on this connection arrives after the client has given it up, and even after what the client
-        // says on the next one.
-        proxy.stall_open();
-        let mutex = mutex(&far, ms(30_000));
-        let asking = tokio::spawn(async move { mutex.lock().await.expect("granted") });
-        let connections = |admin: &mut Connection| number(admin, "stats", "total_connections_received");
-        let before = connections(&mut admin);
-        until_long("the client connects again", async || connections(&mut admin) > before).await;
-        // Asked for again, on the next connection, without waiting for an answer that will never come.
-        let guard = granted(asking).await;
-        guard.release().await.expect("held");
-        // The end of the old connection comes after what was said on it; then there are ours, theirs and the admin's.
-        proxy.pass();
-        until("all has arrived", async || number(&mut admin, "clients", "connected_clients") == 3).await;
-        free_within(&near, ms(1500)).await.release().await.expect("held");
+    // Whoever has had it before takes it with plain commands, which know no time after which they are not wanted.
+    for _ in 0..2 {
+        lock(&far, ms(30_000)).await.release().await.expect("held");
     }
+    // Everything that is on this connection arrives after the client has given it up, and even after what the client
+    // says on the next one.
+    proxy.stall_open();
+    let mutex = mutex(&far, ms(30_000));
+    let asking = tokio::spawn(async move { mutex.lock().await.expect("granted") });
+    let connections = |admin: &mut Connection| number(admin, "stats", "total_connections_received");
+    let before = connections(&mut admin);
+    until_long("the client connects again", async || connections(&mut admin) > before).await;
+    // Asked for again, on the next connection, without waiting for an answer that will never come.
+    let guard = granted(asking).await;
+    guard.release().await.expect("held");
+    // The end of the old connection comes after what was said on it; then there are ours, theirs and the admin's.
+    proxy.pass();
+    until("all has arrived", async || number(&mut admin, "clients", "connected_clients") == 3).await;
+    free_within(&near, ms(1500)).await.release().await.expect("held");
     leave(ground.server(), [far, near]).await;
 }
 
