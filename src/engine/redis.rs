@@ -1,6 +1,6 @@
 //! Claims kept in a Redis server.
 //!
-//! A name that nobody else wants is taken with two plain commands and given back with one script; everything else is done by
+//! A name that nobody else wants is taken with a short transaction and given back with one script; everything else is done by
 //! scripts that restate the rules of [`crate::claim`], so a claim is granted whole or not at all. Time is read from the server,
 //! never from the caller. The holder of a lock is a plain string at the lock's own key, so that clients that know
 //! nothing of leasehold (`SET key value NX PX …`) exclude us and we exclude them. The keys are described in
@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use self::attempt::Step;
 use self::cluster::Cluster;
 use self::fleet::{Answered, Fleet, Request};
 use self::keys::{Keys, NameKeys};
@@ -231,7 +230,7 @@ impl Redis {
     async fn give_back(&self, keys: &Arc<NameKeys>, text: String) -> Result<Option<bool>> {
         match &self.post {
             Some(post) => post.give_back(keys, text).await,
-            None if keys.step() == Step::Whole => Ok(None),
+            None if keys.is_shared() => Ok(None),
             None => {
                 let script = give_back_script(keys, &text);
                 let given = Box::pin(self.run::<u8>(&keys.holder, &script)).await?;

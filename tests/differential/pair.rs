@@ -63,8 +63,6 @@ struct Pair<'a> {
     crowded: BTreeSet<(usize, usize)>,
     /// Who has started the counter of what. Until then a client takes a lock by a script that does.
     counted: BTreeSet<(usize, usize)>,
-    /// The last token that each took without asking, if it has not asked since, and whether others had the name between its last two.
-    took: BTreeMap<(usize, usize), (u64, bool)>,
     /// Until when anything was ever to last.
     latest: u64,
 }
@@ -94,7 +92,6 @@ impl<'a> Pair<'a> {
             rounds: BTreeMap::new(),
             crowded: BTreeSet::new(),
             counted: BTreeSet::new(),
-            took: BTreeMap::new(),
             latest: 0,
         }
     }
@@ -349,9 +346,6 @@ impl<'a> Pair<'a> {
         }
         let counter = self.books[name].found().counter;
         let place = (seat, name);
-        let took = self.took.get(&place).copied();
-        // Whoever has had the name twice in a row counts without a transaction, and has its number mended if others came between.
-        let mended = took.is_some_and(|(last, shared)| !shared && counter != Some(last));
         let seat_number = seat as Seat;
         let waited: Vec<OwnerId> = match &self.books[name].known {
             Some(known) => known.queue.iter().map(|waiter| waiter.owner).collect(),
@@ -359,7 +353,7 @@ impl<'a> Pair<'a> {
         };
         let (rules, expected, known) = self.by_the_rules(name, |state, queue, world| {
             // It takes the next number even if that is behind the server's time, as it was when that number was now.
-            let then = counter.filter(|_| free && counted && !mended);
+            let then = counter.filter(|_| free && counted);
             let then = then.map_or(now, |counter| now.min(counter + 1));
             // Nobody counts below zero.
             if let Some(counter) = counter.filter(|_| without_ado && counted && !free && !state_is_there) {
@@ -382,14 +376,8 @@ impl<'a> Pair<'a> {
                 self.count("taken without ado");
                 self.books[name].guessed.insert(grant.token);
                 self.counted.insert(place);
-                let between = took.is_some_and(|(last, _)| grant.token != last + 1);
-                self.took.insert(place, (grant.token, between));
-                self.count(if mended { "mended" } else { "next in the count" });
             }
             self.books[name].people[number].grant = grant;
-        }
-        if !free {
-            self.took.remove(&place);
         }
         if let Answer::Queued(_) = rules {
             // Whoever joins the queue the short way does not look whether those before it still live.

@@ -2,12 +2,11 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use redis::Value;
 
-use super::attempt::{self, Attempt, Counted, HolderText, Step};
-use super::fleet::{Answered, Fleet, Request};
+use super::attempt::{self, Attempt, Counted, HolderText};
+use super::fleet::{Answered, Request};
 use super::keys::NameKeys;
 use super::place::Copies;
 use super::scripts::{Invocation, SCRIPTS};
@@ -15,9 +14,6 @@ use super::{Redis, micros, reply};
 use crate::claim::{Answer, Ask, Grant, Holder, OwnerId, WHOLE};
 use crate::error::Result;
 use crate::name::{Family, Name};
-
-/// How long a counter is kept. The scripts say the same.
-const COUNTER_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What became of the attempt to take a lock without ado.
 #[derive(Debug)]
@@ -37,12 +33,7 @@ impl Redis {
         }
         let now = self.fleet.server_now(&keys.holder).await?;
         let text = attempt::holder_text(ask, &self.who(&ask.holder), now);
-        let step = match self.fleet {
-            Fleet::One(_) => keys.step(),
-            // A slot may be on its way: then it is all or nothing.
-            Fleet::Cluster(_) => Step::Whole,
-        };
-        let (attempt, text) = self.attempt(keys, text, step).await?;
+        let (attempt, text) = self.attempt(keys, text).await?;
         let token = match attempt {
             Some(Attempt { set: true, counted: Counted::Token(token) }) => token,
             Some(Attempt { set: true, counted: Counted::First | Counted::Doubtful }) => {
@@ -53,13 +44,6 @@ impl Redis {
                 }
             }
             Some(Attempt { set: true, counted: Counted::Others }) => return Ok(Taken::BeforeOthers),
-            Some(Attempt { set: false, counted: Counted::First }) => {
-                // It ended while the lock was held, and was made anew just now. Whoever gets the lock starts it.
-                let mut expire = redis::cmd("EXPIRE");
-                expire.arg(&keys.token).arg(COUNTER_KEPT.as_secs());
-                Box::pin(self.fleet.tell(&keys.holder, &expire)).await?;
-                return Ok(Taken::No);
-            }
             Some(Attempt { set: false, .. }) | None => return Ok(Taken::No),
         };
         if !matches!(attempt, Some(Attempt { counted: Counted::Token(_), .. })) {
@@ -88,16 +72,11 @@ impl Redis {
 
     /// Tries to take a lock, together with others if there are any under way. `None` if it is not known what came of it. Gives
     /// back what stands at the holder's key if it was taken.
-    async fn attempt(
-        &self,
-        keys: &Arc<NameKeys>,
-        text: HolderText,
-        step: Step,
-    ) -> Result<(Option<Attempt>, String)> {
+    async fn attempt(&self, keys: &Arc<NameKeys>, text: HolderText) -> Result<(Option<Attempt>, String)> {
         match &self.post {
-            Some(post) => post.take(keys, text, step).await,
+            Some(post) => post.take(keys, text).await,
             // In a box of its own: what goes by post need not carry it around.
-            None => Box::pin(self.attempt_confirmed(keys, text, step)).await,
+            None => Box::pin(self.attempt_confirmed(keys, text)).await,
         }
     }
 
@@ -106,11 +85,10 @@ impl Redis {
         &self,
         keys: &Arc<NameKeys>,
         text: HolderText,
-        step: Step,
     ) -> Result<(Option<Attempt>, String)> {
-        let request = Request::Take(keys, &text, step);
+        let request = Request::Take(keys, &text);
         let mut answered: Answered<Value> = self.fleet.call(&keys.holder, request).await?;
-        let attempt = step.read(&mut attempt::answers(&answered.answer), answered.connected.since);
+        let attempt = attempt::read(&mut attempt::answers(&answered.answer), answered.connected.since);
         if attempt.is_some_and(|attempt| attempt.set && attempt.counted != Counted::Others) {
             self.confirm(&mut answered).await?;
         }

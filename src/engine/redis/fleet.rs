@@ -6,9 +6,8 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value};
 
-use super::attempt::{HolderText, Step};
+use super::attempt::{self, HolderText};
 use super::cluster::Cluster;
-use super::failure::{ENGINE, failed};
 use super::keys::NameKeys;
 use super::link::{Connected, Link, Writer};
 use super::reply;
@@ -33,7 +32,7 @@ pub(super) enum Request<'a> {
     /// A script that is likely to tell another client something.
     Waking(&'a Invocation),
     /// What takes a free lock.
-    Take(&'a NameKeys, &'a HolderText, Step),
+    Take(&'a NameKeys, &'a HolderText),
 }
 
 impl Request<'_> {
@@ -41,15 +40,15 @@ impl Request<'_> {
         match self {
             Request::Script(script) => script.call(connection).await,
             Request::Waking(script) => script.call_after_others(connection).await,
-            Request::Take(keys, holder, step) => {
-                let mut commands = Pipeline::with_capacity(step.answers());
-                step.add(&mut commands, keys, holder);
-                let answers = connection.send_packed_commands(&commands, 0, step.answers()).await?;
+            Request::Take(keys, holder) => {
+                let mut commands = Pipeline::with_capacity(attempt::ANSWERS);
+                attempt::add(&mut commands, keys, holder);
+                let answers = connection.send_packed_commands(&commands, 0, attempt::ANSWERS).await?;
                 let failed = answers.iter().find(|answer| matches!(answer, Value::ServerError(_)));
                 match failed {
                     // In a transaction an error is that of all.
-                    Some(error) if step == Step::Whole => error.clone().extract_error(),
-                    _ => Ok(Value::Array(answers)),
+                    Some(error) => error.clone().extract_error(),
+                    None => Ok(Value::Array(answers)),
                 }
             }
         }
@@ -116,12 +115,6 @@ impl Fleet {
             Fleet::Cluster(cluster) => Box::pin(cluster.call(key, request)).await?,
         };
         Ok(Answered { answer: reply::read(answer)?, connection, connected })
-    }
-
-    /// Sends a command of which only the failure matters to the server that has a key.
-    pub(super) async fn tell(&self, key: &str, command: &Cmd) -> Result<()> {
-        let mut connection = self.connected(key).await?.connection.clone();
-        command.query_async(&mut connection).await.map_err(|error| failed(ENGINE, error))
     }
 
     /// Sends a command to every server that has names, one after the other.

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::attempt::Step;
 use crate::client::clock::{Clock as _, Moment, SystemClock};
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
@@ -53,8 +52,8 @@ impl NameKeys {
         self.counted_at.store(SystemClock.now().as_micros().max(1), Ordering::Relaxed);
     }
 
-    /// True if the counter is there, as far as we know. A counter that is made by counting would have no end, until it is given
-    /// one.
+    /// True if the counter is there, as far as we know. One that is gone counts from 1, and must be mended before its numbers are
+    /// tokens.
     pub(super) fn has_counter(&self) -> bool {
         const SURE: Duration = Duration::from_secs(23 * 60 * 60);
         let counted_at = Moment::from_micros(self.counted_at.load(Ordering::Relaxed));
@@ -67,12 +66,9 @@ impl NameKeys {
         self.shared.store(before + 1 != token && before != 0 || token == 0, Ordering::Relaxed);
     }
 
-    /// How to take the lock next.
-    pub(super) fn step(&self) -> Step {
-        match self.last.load(Ordering::Relaxed) {
-            last @ 1.. if !self.shared.load(Ordering::Relaxed) => Step::AfterOurs(last),
-            _ => Step::Whole,
-        }
+    /// True if others want the name too, as far as we know: one of them is likely to wait.
+    pub(super) fn is_shared(&self) -> bool {
+        self.last.load(Ordering::Relaxed) == 0 || self.shared.load(Ordering::Relaxed)
     }
 
     pub(super) fn all(&self) -> [&str; 6] {

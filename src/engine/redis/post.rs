@@ -20,7 +20,7 @@ use redis::{Pipeline, Value};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use super::attempt::{Attempt, HolderText, Step, answers};
+use super::attempt::{self, Attempt, HolderText, answers};
 use super::fleet::Request;
 use super::give_back_script;
 use super::keys::NameKeys;
@@ -67,7 +67,6 @@ struct Batch {
 struct Take {
     keys: Arc<NameKeys>,
     text: HolderText,
-    step: Step,
     /// Gets the text back.
     answer: oneshot::Sender<(Option<Attempt>, String)>,
 }
@@ -117,15 +116,14 @@ impl Post {
         &self,
         keys: &Arc<NameKeys>,
         text: HolderText,
-        step: Step,
     ) -> Result<(Option<Attempt>, String)> {
         let Some(alone) = self.alone() else {
             let (answer, answered) = oneshot::channel();
-            self.tray.put(|batch| batch.takes.push(Take { keys: Arc::clone(keys), text, step, answer }));
+            self.tray.put(|batch| batch.takes.push(Take { keys: Arc::clone(keys), text, answer }));
             return Ok(answered.await.unwrap_or_default());
         };
-        let (answer, since) = alone.send(Request::Take(keys, &text, step)).await?;
-        Ok((step.read(&mut answers(&answer), since), text.text))
+        let (answer, since) = alone.send(Request::Take(keys, &text)).await?;
+        Ok((attempt::read(&mut answers(&answer), since), text.text))
     }
 
     /// Gives back a lock if this stands at its holder's key. `None` if that was not tried.
@@ -136,7 +134,7 @@ impl Post {
             return answered.await.map(Some).map_err(|_| self.link.given_up());
         };
         // Where others want it too one of them is likely to wait, and should not wait for two round trips.
-        if keys.step() == Step::Whole {
+        if keys.is_shared() {
             return Ok(None);
         }
         let script = give_back_script(keys, &text);
@@ -269,9 +267,9 @@ async fn send(link: Arc<Link>, mut batch: Batch) {
     // No waiting between this and the moment at which the driver has the commands: whoever goes now sends a release after it.
     batch.takes.retain(|take| !take.answer.is_closed());
     let Batch { takes, gifts, releases } = batch;
-    let answers = takes.iter().map(|take| take.step.answers()).sum();
+    let answers = takes.len() * attempt::ANSWERS;
     let mut commands = Pipeline::with_capacity(answers);
-    takes.iter().for_each(|take| take.step.add(&mut commands, &take.keys, &take.text));
+    takes.iter().for_each(|take| attempt::add(&mut commands, &take.keys, &take.text));
     let given: Vec<&str> = gifts.iter().map(|gift| gift.keys.holder.as_str()).collect();
     let mut give_back = SCRIPTS.give_back.on(&given);
     gifts.iter().for_each(|gift| {
@@ -285,7 +283,7 @@ async fn send(link: Arc<Link>, mut batch: Batch) {
             let answers = link.call(connected, pin!(answers)).await.unwrap_or_default();
             let mut answers = answers.as_slice();
             for take in takes {
-                let attempt = take.step.read(&mut answers, connected.since);
+                let attempt = attempt::read(&mut answers, connected.since);
                 take.answer.send((attempt, take.text.text)).ok();
             }
         }

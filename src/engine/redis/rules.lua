@@ -17,8 +17,6 @@ local DAY = 86400000000
 -- A name whose capacity was changed is remembered for so long after its last use.
 local RESIZED = 30 * DAY
 local LOG_LENGTH = 32
--- Counters below this have not been started at the server's time.
-local STARTED = 1099511627776
 
 local state = {}
 do
@@ -82,8 +80,6 @@ else
   -- What a script left that was stopped half way, because its user may not do everything, or that lost its state: nothing
   -- in it can be relied on.
   if left > 0 then call('DEL', STATE, ENDS, QUEUE, LOG) end
-  -- A counter that was made by somebody who then did not get the lock would stay for ever.
-  if last > 0 and last < STARTED then call('EXPIRE', TOKEN, DAY / 1000000) end
   state.waiting = 0
 end
 

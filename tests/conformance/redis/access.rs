@@ -101,7 +101,7 @@ async fn one_that_is_something_else_is_named(_: Ground) {
 
 /// All that a client does, as docs/redis.md lists it.
 const COMMANDS: &str = "ping info time client|id client|kill subscribe unsubscribe publish multi exec evalsha eval scan \
-     set get mget del exists incr expire pexpire pexpireat pttl hset hget hmget hdel hexists hlen zadd zrem zpopmin zrange zrangebyscore zrevrange \
+     set get mget del exists incr pexpire pexpireat pttl hset hget hmget hdel hexists hlen zadd zrem zpopmin zrange zrangebyscore zrevrange \
      zscore zcard rpush ltrim lindex lrange llen";
 
 fn user<'a>(commands: impl Iterator<Item = &'a str>) -> Vec<String> {

@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_grant_that_nobody_heard_of_is_given_back,
             a_release_whose_answer_got_lost_is_one,
             a_request_that_was_held_up_makes_no_ghost,
-            a_lock_that_is_taken_away_while_it_is_taken_is_not_held,
+            who_ends_while_it_takes_a_lock_leaves_no_counter_for_ever,
             a_message_that_got_lost_is_not_waited_for,
             a_slow_wire_is_slow_and_no_more,
             resets_at_any_instant_leave_nothing_behind,
@@ -178,47 +178,37 @@ async fn until_long(what: &str, mut so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// A lock of one's own is taken with two commands. Here others come between them.
-async fn a_lock_that_is_taken_away_while_it_is_taken_is_not_held(mut ground: Ground) {
-    const COUNT: &str = "*2\r\n$4\r\nINCR";
+async fn who_ends_while_it_takes_a_lock_leaves_no_counter_for_ever(mut ground: Ground) {
     let proxy = Proxy::start(ground.server().port());
     let (far, near) = (connect(&url(&proxy)).await, ground.client().await);
-    for others in [Some(false), Some(true), None] {
-        // Whoever has had it twice in a row counts without a transaction.
-        for client in [&near, &far, &far, &far] {
-            lock(client, ms(30_000)).await.release().await.expect("held");
-        }
-        proxy.stall_requests_from(COUNT);
-        let mutex = mutex(&far, ms(30_000));
-        let mut asking = tokio::spawn(async move { mutex.lock().await.expect("granted") });
-        let exists = || ground.server().command(&["EXISTS", "lock:x"]).int() == 1;
-        until("the first command has arrived", async || exists()).await;
-        assert_eq!(near.break_claims(Family::Lock, "x").await.expect("broken").len(), 1);
-        let Some(held) = others else {
-            // Nobody came: it may think that it holds, until it asks, which it does soon because it was told.
-            proxy.pass();
-            let guard = granted(asking).await;
-            soon("the loss", guard.lost()).await;
-            continue;
+    let mut admin = ground.server().connect();
+    // One goes alone, many go together; with others since we last had it, or without; free, or a stranger's.
+    for (count, others, held) in [(1, false, false), (1, true, false), (1, false, true), (8, false, false)] {
+        let all = |client: &Client| {
+            let locks = (0..count).map(|number| client.mutex(&format!("x{number}")).expect("a mutex"));
+            join_all(locks.map(|mutex| async move { mutex.try_lock().await }).collect::<Vec<_>>())
         };
-        let next = lock(&near, ms(30_000)).await;
-        let token = next.token();
-        let next = if held {
-            proxy.pass();
-            not_within(ms(300), "two hold it", &mut asking).await;
-            assert_eq!(next.standing(), Standing::Held);
-            Some(next)
-        } else {
-            next.release().await.expect("held");
-            proxy.pass();
-            None
-        };
-        if let Some(next) = next {
-            next.release().await.expect("held");
+        for client in if others { [&far, &near, &far] } else { [&far; 3] } {
+            for guard in soon("the locks", all(client)).await {
+                guard.expect("an answer").expect("free").release().await.expect("held");
+            }
         }
-        let guard = granted(asking).await;
-        assert!(guard.token() > token, "{} after {token}", guard.token());
-        guard.release().await.expect("held");
+        admin.command(&["FLUSHALL"]).ok();
+        if held {
+            admin.command(&["SET", "lock:x0", "a stranger", "PX", "60000"]).ok();
+        }
+        // It does what it is asked, and the client never hears of it.
+        proxy.stall_replies();
+        let asking = tokio::spawn(all(&far));
+        for number in 0..count {
+            let counter = format!("{{lock:x{number}}}:lock:token");
+            until("it has counted", async || admin.command(&["EXISTS", &counter]).int() == 1).await;
+        }
+        assert_eq!(keys_that_stay(&mut admin), [""; 0], "{count} at once, others {others}, held {held}");
+        asking.abort();
+        proxy.reset();
+        proxy.pass();
+        admin.command(&["DEL", "lock:x0"]).int();
     }
     leave(ground.server(), [far, near]).await;
 }
