@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -285,6 +286,32 @@ impl Client {
         self.inner.check_open()?;
         let name = self.name(family, name)?;
         self.inner.call(self.inner.engine.break_claims(&name)).await
+    }
+
+    /// A descriptor that keeps what this client holds for as long as any process has it open, even after
+    /// this process was killed; `None` if the engine can not do that.
+    ///
+    /// It is for a program that takes a name and starts another program to do the work, and whose death
+    /// must not free the name while that work goes on: `flock` behaves like this. Only `file:` can do it.
+    ///
+    /// The descriptor is closed on exec. Clear that flag (`FD_CLOEXEC`) for the program that is to inherit it. Programs
+    /// that this one starts inherit it in turn, unless they close descriptors that they do not know.
+    ///
+    /// * While this process lives, leases end as they always do: one that is stopped loses its names.
+    /// * When it has ended without closing its client, all names that the client held stay held, without
+    ///   an end, until the last copy of the descriptor is closed. Then they are free at once.
+    /// * A release, [`Client::close`] and [`Client::break_claims`] free a name whoever has the descriptor open.
+    ///
+    /// A copy in a process that was forked without exec counts as this process: while it is there, leases
+    /// end as they always do.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the client is closed or was made before a fork; [`Error::Unavailable`] if the
+    /// engine can not make the descriptor.
+    pub fn lifeline(&self) -> Result<Option<OwnedFd>> {
+        self.inner.check_open()?;
+        self.inner.engine.lifeline()
     }
 
     /// How many names this client holds.

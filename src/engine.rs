@@ -23,6 +23,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,6 +107,16 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// An engine without connections is always up.
     fn connection(&self, _name: &Name) -> Connection {
         Connection::Up
+    }
+
+    /// A descriptor that keeps this client's claims alive in whatever process has it open, if the engine
+    /// can do that: see [`crate::Client::lifeline`].
+    ///
+    /// # Errors
+    ///
+    /// Whatever the engine says if it can not be made.
+    fn lifeline(&self) -> Result<Option<OwnedFd>> {
+        Ok(None)
     }
 
     /// Lets go of what the engine holds outside this process: connections, its seat.

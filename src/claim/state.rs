@@ -204,6 +204,27 @@ impl State {
         self.extend(owner, Some(lease), now).is_some()
     }
 
+    /// Extends the claims whose time is over by another lease, where `kept` says so for their seat; true
+    /// if there were any.
+    ///
+    /// For an engine that can see that the work of a seat goes on although nobody is left who renews. It
+    /// is called before a rule runs, for every rule begins by taking away what has expired. A grant that
+    /// its owner never confirmed protects no work, and ends.
+    pub fn keep_claims(&mut self, now: Micros, kept: impl Fn(Seat) -> bool) -> bool {
+        if now < self.next_expiry {
+            return false;
+        }
+        let mut any = false;
+        for claim in &mut self.claims {
+            if claim.expires <= now && claim.confirmed && kept(claim.seat) {
+                claim.expires = now + claim.lease;
+                any = true;
+            }
+        }
+        self.next_expiry = self.claims.iter().map(|claim| claim.expires).min().unwrap_or(Micros::MAX);
+        any
+    }
+
     /// Gives back a claim or a place in the queue. `used` is the highest token that was used of the claim's
     /// block.
     pub fn release<Q: Queue>(

@@ -215,6 +215,51 @@ fn a_waiter_that_asks_after_the_expiry_gets_the_name_and_is_not_woken_too() {
 }
 
 #[test]
+fn a_kept_claim_does_not_end_and_is_asked_for_again_in_a_lease() {
+    let mut name = Name::new();
+    let token = name.granted(&mutex(1));
+    name.pass(9);
+    assert!(!name.state.keep_claims(name.now, |_| panic!("its time is not over")));
+    for _ in 0..3 {
+        name.pass(25);
+        assert!(name.state.keep_claims(name.now, |seat| seat == 1));
+        assert_eq!(name.queued(&mutex(2)), LEASE);
+        assert_eq!(name.state.claims(name.now).map(|claim| claim.token).collect::<Vec<_>>(), [token]);
+    }
+    name.pass(25);
+    assert!(!name.state.keep_claims(name.now, |_| false));
+    name.granted(&mutex(2));
+}
+
+#[test]
+fn only_the_claims_of_a_kept_seat_are_kept() {
+    let mut name = Name::new();
+    name.granted(&reader(1));
+    name.granted(&reader(2));
+    name.pass(5);
+    name.granted(&reader(3));
+    name.pass(6);
+    assert!(name.state.keep_claims(name.now, |seat| seat == 2));
+    assert_eq!(name.holders(), [2, 3]);
+    assert!(name.renew(3), "and a renewal takes nothing away");
+    name.pass(9);
+    assert_eq!(name.holders(), [2, 3]);
+    name.pass(1);
+    assert_eq!(name.holders(), []);
+}
+
+#[test]
+fn a_grant_that_nobody_confirmed_is_not_kept() {
+    let mut name = Name::new();
+    name.granted(&mutex(1));
+    name.queued(&mutex(2));
+    name.release(1);
+    name.pass(3);
+    assert!(!name.state.keep_claims(name.now, |_| true));
+    name.granted(&mutex(3));
+}
+
+#[test]
 fn another_capacity_is_refused_while_in_use() {
     let mut name = Name::new();
     name.granted(&of(1, 1, 2));

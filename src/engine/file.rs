@@ -7,6 +7,7 @@
 //! After a crash of the machine no claim is left, and tokens go on rising.
 
 use std::collections::{BTreeMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
@@ -261,9 +262,9 @@ impl Engine for File {
             }
             // Who holds for long is told when its claim is broken.
             self.open_mailbox()?;
-            let renewals = renewals.to_vec();
+            let (desk, renewals) = (Arc::clone(&self.desk), renewals.to_vec());
             let written = self.desk.store.write(move |writing| {
-                renewals.iter().map(|renewal| desk::renew(writing, renewal)).collect::<Result<Vec<_>>>()
+                renewals.iter().map(|renewal| desk.renew(writing, renewal)).collect::<Result<Vec<_>>>()
             });
             let verdicts = written.await?;
             // Those who hold for long see to it that the store stays small. If it can not be done now, it is done later.
@@ -366,6 +367,13 @@ impl Engine for File {
             });
             written.await
         })
+    }
+
+    fn lifeline(&self) -> Result<Option<OwnedFd>> {
+        self.desk.store.check_process()?;
+        let mut seat_file = self.seat_file.lock().unwrap_or_else(PoisonError::into_inner);
+        let seat_file = seat_file.as_mut().ok_or_else(Error::closed)?;
+        seat_file.lifeline(&self.desk.store.dir).map(Some)
     }
 
     fn close(&self) -> Reply<'_, ()> {

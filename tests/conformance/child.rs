@@ -1,7 +1,7 @@
 //! Another process: this binary, started again, told what to do line by line.
 //!
-//! `lock NAME LEASE_MS`, `try NAME LEASE_MS`, `release NAME`, `standing NAME`, `exit`, `fork NAME`, and
-//! `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing else protects and answers with
+//! `lock NAME LEASE_MS`, `try NAME LEASE_MS`, `release NAME`, `standing NAME`, `exit`, `fork NAME`, `lifeline`,
+//! which starts a program that keeps the claims alive and answers with its number, and `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing else protects and answers with
 //! what it saw, one line a section.
 
 use std::collections::HashMap;
@@ -193,6 +193,7 @@ async fn serve(client: Client) {
                 let tasks = number(words.next());
                 sections(&client, name, count, &path, tasks).await;
             }
+            "lifeline" => answer(&lifeline(&client)),
             "fork" => fork(&client, &guards[name]).await,
             other => panic!("the child does not know `{other}`"),
         }
@@ -239,6 +240,21 @@ async fn sections(client: &Client, name: &str, count: u64, path: &str, tasks: u6
         }
     }
     answer("done");
+}
+
+/// Starts a program that inherits the lifeline; its number.
+fn lifeline(client: &Client) -> String {
+    let lifeline = match client.lifeline() {
+        Ok(Some(lifeline)) => lifeline,
+        Ok(None) => return "none".to_owned(),
+        Err(error) => return format!("error {error}"),
+    };
+    let closed_on_exec = rustix::io::fcntl_getfd(&lifeline).expect("a descriptor");
+    assert!(closed_on_exec.contains(rustix::io::FdFlags::CLOEXEC));
+    rustix::io::fcntl_setfd(&lifeline, rustix::io::FdFlags::empty()).expect("a descriptor");
+    let mut command = std::process::Command::new("sleep");
+    let started = command.arg("60").stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    started.expect("sleep runs").id().to_string()
 }
 
 /// A forked child must not use what its parent holds.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold::engine::{AfterDeath, Reach};
 use leasehold::{Client, Family, Standing};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bench::{Ground, ms, soon, until};
 use crate::child::Child;
@@ -23,6 +24,8 @@ pub(crate) fn group() -> Group {
             a_stopped_process_loses_its_lease_and_is_told_first,
             a_stopped_waiter_holds_up_nobody_for_long,
             a_forked_child_can_not_use_the_client,
+            a_command_keeps_the_claims_of_its_killed_wrapper,
+            a_stopped_wrapper_loses_its_lease_whatever_its_command_does,
         ]
     )
 }
@@ -170,4 +173,68 @@ async fn a_forked_child_can_not_use_the_client(mut ground: Ground) {
     assert!(answer.starts_with("refused") && answer.contains("fork"), "{answer}");
     assert_eq!(child.ask("standing x").await, "Held");
     assert_eq!(child.ask("release x").await, "released");
+}
+
+/// The program that a child has started with its lifeline, if the engine has one.
+async fn command(child: &mut Child, client: &Client) -> Option<Pid> {
+    let answer = child.ask("lifeline").await;
+    if answer == "none" {
+        assert_eq!(client.guarantees().after_death, AfterDeath::AfterLease);
+        return None;
+    }
+    let pid = answer.parse().ok().and_then(Pid::from_raw);
+    Some(pid.unwrap_or_else(|| panic!("the child said `{answer}`")))
+}
+
+async fn a_command_keeps_the_claims_of_its_killed_wrapper(mut ground: Ground) {
+    const LEASE: Duration = ms(1000);
+    let client = ground.client().await;
+    let Some(mut wrapper) = child(&ground, &client).await else { return };
+    let token = wrapper.lock("x", LEASE).await;
+    assert!(wrapper.ask("lock beside 1000").await.starts_with("held"));
+    let Some(command) = command(&mut wrapper, &client).await else { return };
+    wrapper.kill().await;
+
+    // One waits in the queue all the time, one asks and goes, one looks.
+    let waiter = ground.client().await;
+    let mutex = waiter.mutex("x").expect("a name");
+    let waiting = tokio::spawn(async move { mutex.lock().await.map(|guard| guard.token().get()) });
+    until("it waits", async || client.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    let killed = tokio::time::Instant::now();
+    while killed.elapsed() < LEASE * 5 / 2 {
+        let taken = client.mutex("x").expect("a name").try_lock().await.expect("an answer");
+        assert!(taken.is_none(), "free {:?} after its wrapper was killed", killed.elapsed());
+        let view = client.look(Family::Lock, "x").await.expect("a view");
+        assert_eq!(view.claims[0].claim.token, token);
+        let listed = client.list(Family::Lock, None, 10).await.expect("a list");
+        assert_eq!(listed.len(), 2, "{listed:?}");
+        assert!(!waiting.is_finished(), "the waiter got it");
+        tokio::time::sleep(ms(20)).await;
+    }
+    // A client that renews meets it too.
+    let mut third = child(&ground, &client).await.expect("another");
+    assert_eq!(third.ask("try beside 30000").await, "busy");
+
+    let ended = tokio::time::Instant::now();
+    kill_process(command, Signal::KILL).expect("it runs");
+    assert!(soon("our turn", waiting).await.expect("no panic").expect("granted") > token);
+    assert!(ended.elapsed() < bound(&client), "waited {:?}", ended.elapsed());
+    assert!(third.ask("try beside 30000").await.starts_with("held"));
+}
+
+async fn a_stopped_wrapper_loses_its_lease_whatever_its_command_does(mut ground: Ground) {
+    let client = ground.client().await;
+    let Some(mut wrapper) = child(&ground, &client).await else { return };
+    let token = wrapper.lock("x", ms(500)).await;
+    let Some(command) = command(&mut wrapper, &client).await else { return };
+    wrapper.stop();
+    freed_by(&client, token, ms(5000)).await;
+    wrapper.resume();
+    assert_eq!(wrapper.ask("standing x").await, format!("{:?}", Standing::Lost));
+    // And what is released is free, whoever has the lifeline.
+    wrapper.lock("x", ms(30_000)).await;
+    assert_eq!(wrapper.ask("release x").await, "released");
+    let taken = client.mutex("x").expect("a name").try_lock().await.expect("an answer");
+    assert!(taken.is_some(), "it was released");
+    kill_process(command, Signal::KILL).expect("it runs");
 }

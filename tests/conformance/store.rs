@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use leasehold::{Error, Family, Standing};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 
 use crate::Case;
@@ -378,7 +379,9 @@ async fn what_dead_processes_leave_is_cleared_away(mut ground: Ground) {
     for _ in 0..3 {
         let mut child = ground.child().await.expect("a process");
         child.lock("x", ms(30_000)).await;
+        let command = child.ask("lifeline").await.parse().ok().and_then(Pid::from_raw);
         child.kill().await;
+        kill_process(command.expect("a program"), Signal::KILL).expect("it runs");
     }
     let alive = boot_dir(&dir(&ground)).join("alive");
     assert!(fs::read_dir(&alive).expect("a directory").count() >= 2);

@@ -41,6 +41,14 @@ impl Desk {
         seat == self.seat || self.peers.alive(&self.store.dir, seat)
     }
 
+    /// The row of a name, with the claims in it that are kept: every rule starts from here.
+    fn load(&self, row: &[u8], now: Micros) -> Result<Record, RowError> {
+        let mut record: Record = rows::decode(row)?;
+        let kept = |seat| seat != self.seat && self.peers.kept(&self.store.dir, seat);
+        record.state.keep_claims(now, kept);
+        Ok(record)
+    }
+
     /// Runs one request on a name.
     pub(super) fn on_name<T>(
         &self,
@@ -53,7 +61,7 @@ impl Desk {
         let stored = writing.get(&key)?;
         let existed = stored.is_some();
         let mut record = match stored {
-            Some(row) => rows::decode(row).map_err(|error| unreadable(name, error))?,
+            Some(row) => self.load(row, now).map_err(|error| unreadable(name, error))?,
             None => Record {
                 text: rows::text_beside_key(name),
                 next_place: 0,
@@ -91,6 +99,18 @@ impl Desk {
         Ok((step.answer, outgoing))
     }
 
+    /// Renews one claim.
+    pub(super) fn renew(&self, writing: &mut Writing<'_>, renewal: &Renewal) -> Result<Renewed> {
+        let key = rows::name_key(&renewal.name);
+        let Some(row) = writing.get(&key)? else { return Ok(Renewed::Gone) };
+        let mut record = self.load(row, writing.now).map_err(|error| unreadable(&renewal.name, error))?;
+        if !record.state.renew(renewal.owner, renewal.lease, writing.now) {
+            return Ok(Renewed::Gone);
+        }
+        writing.put(&key, &rows::encode(&record).map_err(failed)?)?;
+        Ok(Renewed::Yes)
+    }
+
     /// Messages to those who want to hear of changes to `name`.
     fn watchers(&self, writing: &mut Writing<'_>, name: &Name) -> Result<Vec<Message>> {
         let prefix = rows::watchers_prefix(name);
@@ -117,7 +137,7 @@ impl Desk {
             let mut shown = Vec::new();
             for row in table.prefix_iter(txn, &rows::names_prefix(family, prefix)).map_err(failed)? {
                 let (key, row) = row.map_err(failed)?;
-                let record: Record = rows::decode(row).map_err(failed)?;
+                let record = self.load(row, now).map_err(failed)?;
                 let Some(text) = rows::text_of(key, &record) else { continue };
                 if !text.starts_with(prefix) || after.is_some_and(|after| text <= after) {
                     continue;
@@ -207,18 +227,6 @@ fn raise_forgotten_floor(writing: &mut Writing<'_>, token: u64) -> Result<()> {
         writing.put(rows::FLOOR, &token.to_be_bytes())?;
     }
     Ok(())
-}
-
-/// Renews one claim.
-pub(super) fn renew(writing: &mut Writing<'_>, renewal: &Renewal) -> Result<Renewed> {
-    let key = rows::name_key(&renewal.name);
-    let Some(row) = writing.get(&key)? else { return Ok(Renewed::Gone) };
-    let mut record: Record = rows::decode(row).map_err(|error| unreadable(&renewal.name, error))?;
-    if !record.state.renew(renewal.owner, renewal.lease, writing.now) {
-        return Ok(Renewed::Gone);
-    }
-    writing.put(&key, &rows::encode(&record).map_err(failed)?)?;
-    Ok(Renewed::Yes)
 }
 
 /// A cell from its row.

@@ -7,6 +7,7 @@
 //!     base              what to add to the time since boot
 //!     gate              locked while the store is written
 //!     alive/<seat>      locked for as long as the client with that seat lives
+//!     alive/<seat>.process  locked by that client's process alone, if others may keep the client alive
 //!     wake/<seat>       where that client listens
 //!     data.mdb lock.mdb the claims
 //! ```

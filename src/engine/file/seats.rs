@@ -5,12 +5,16 @@
 //! whoever reads from the pipe is told when it dies. No process number is trusted for that: it works across
 //! containers that share the directory.
 //!
+//! A client can give a copy of its pipe to another program (`lifeline`), which then keeps it alive. The client's process
+//! locks a second file beside the pipe, which no other program inherits. If that one is free and the pipe is not, the
+//! process has ended and the other program goes on: then the claims of the client are kept without renewal.
+//!
 //! A client that waits listens on a datagram socket beside it. A message is a hint; losing one costs time only.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -36,7 +40,9 @@ const LOOK_ANYWAY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct SeatFile {
     path: PathBuf,
-    _locked: File,
+    locked: File,
+    /// Locked by this process alone, from when the client first gave its lifeline away.
+    process: Option<File>,
 }
 
 impl SeatFile {
@@ -48,23 +54,62 @@ impl SeatFile {
             mkfifoat(CWD, &new, Mode::from_raw_mode(dir.share.file_mode()))?;
             // Opened for both, so that neither the open nor anything later waits for a reader.
             let pipe = OpenOptions::new().read(true).write(true).open(&new)?;
-            flock(&pipe, FlockOperation::NonBlockingLockExclusive)?;
-            if dir.share == Share::Group {
-                // The umask took the group's right to write.
-                fs::set_permissions(&new, fs::Permissions::from_mode(dir.share.file_mode()))?;
-            }
-            fs::rename(&new, &path)?;
+            lock_and_show(&pipe, &new, &path, dir.share)?;
             Ok(pipe)
         })();
         let locked = made.map_err(|error: io::Error| io_failed("write to", &new, error))?;
-        Ok(SeatFile { path, _locked: locked })
+        Ok(SeatFile { path, locked, process: None })
+    }
+
+    /// A copy of the locked pipe. Whoever has it open keeps the client alive, for the lock belongs to the
+    /// pipe as it was opened and not to a process. So that the others can tell when nobody renews any more, the
+    /// process locks a second file, which it keeps to itself.
+    pub(super) fn lifeline(&mut self, dir: &Dir) -> Result<OwnedFd> {
+        if self.process.is_none() {
+            let path = process_path(&self.path);
+            let new = path.with_extension("process.new");
+            let made = (|| {
+                let mut options = OpenOptions::new();
+                let options = options.write(true).create_new(true).mode(dir.share.file_mode());
+                let file = options.open(&new)?;
+                lock_and_show(&file, &new, &path, dir.share)?;
+                Ok(file)
+            })();
+            let made = made.map_err(|error: io::Error| {
+                fs::remove_file(&new).ok();
+                io_failed("write to", &new, error)
+            });
+            self.process = Some(made?);
+        }
+        let copy = self.locked.try_clone().map_err(|error| io_failed("copy", &self.path, error))?;
+        Ok(copy.into())
     }
 }
 
 impl Drop for SeatFile {
     fn drop(&mut self) {
-        fs::remove_file(&self.path).ok();
+        remove_seat(&self.path);
     }
+}
+
+/// Locks a new file before others see it under its name.
+fn lock_and_show(file: &File, new: &Path, path: &Path, share: Share) -> io::Result<()> {
+    flock(file, FlockOperation::NonBlockingLockExclusive)?;
+    if share == Share::Group {
+        // The umask took the group's right to write.
+        fs::set_permissions(new, fs::Permissions::from_mode(share.file_mode()))?;
+    }
+    fs::rename(new, path)
+}
+
+/// Removes what shows that a client lives. The second file goes first, so that it is never left alone.
+fn remove_seat(path: &Path) {
+    fs::remove_file(process_path(path)).ok();
+    fs::remove_file(path).ok();
+}
+
+fn process_path(seat: &Path) -> PathBuf {
+    seat.with_extension("process")
 }
 
 fn alive_path(dir: &Dir, seat: Seat) -> PathBuf {
@@ -95,7 +140,7 @@ impl Peers {
                 return true;
             }
             open.remove(&seat);
-            fs::remove_file(alive_path(dir, seat)).ok();
+            remove_seat(&alive_path(dir, seat));
             return false;
         }
         match open_peer(dir, seat) {
@@ -107,12 +152,23 @@ impl Peers {
                 true
             }
             Ok(_) => {
-                fs::remove_file(alive_path(dir, seat)).ok();
+                remove_seat(&alive_path(dir, seat));
                 false
             }
             // Out of file descriptors, say: nothing is known, and nobody is declared dead.
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
+    }
+
+    /// True if the client's process has ended and its lifeline has not: its claims stand, and nobody renews
+    /// them.
+    pub(super) fn kept(&self, dir: &Dir, seat: Seat) -> bool {
+        let ended = match File::open(process_path(&alive_path(dir, seat))) {
+            Ok(file) => !locked_by_other(&file),
+            // As above: what is not known ends nobody's claim.
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        };
+        ended && self.alive(dir, seat)
     }
 }
 
@@ -146,10 +202,16 @@ pub(super) async fn death(dir: &Dir, peers: &Peers, seat: Seat) {
 /// Removes what dead clients left behind.
 pub(super) fn tidy(dir: &Dir, peers: &Peers) {
     for entry in fs::read_dir(dir.boot.join("alive")).into_iter().flatten().flatten() {
-        let seat = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if let Some(seat) = seat
+        let name = entry.file_name();
+        // `<seat>`, or `<seat>.process` beside it. A `<seat>.new` is on its way to its name.
+        let Some((seat, kind)) = name.to_str().map(|name| name.split_once('.').unwrap_or((name, ""))) else {
+            continue;
+        };
+        if let Ok(seat) = seat.parse()
+            && kind != "new"
             && !peers.alive(dir, seat)
         {
+            fs::remove_file(entry.path()).ok();
             fs::remove_file(wake_path(&dir.boot, seat)).ok();
         }
     }

@@ -226,13 +226,19 @@ impl Store {
         io_failed("lock", &self.dir.boot.join("gate"), error.into())
     }
 
-    /// Makes sure that the store can be used, and says what time it is on the system's clock.
-    fn check(&self) -> Result<u64> {
+    /// Makes sure that this is the process that opened the store.
+    pub(super) fn check_process(&self) -> Result<()> {
         if self.pid != rustix::process::getpid().as_raw_pid().unsigned_abs() {
             return Err(Error::invalid(
                 "this client was made before a fork; a child process must connect for itself",
             ));
         }
+        Ok(())
+    }
+
+    /// Makes sure that the store can be used, and says what time it is on the system's clock.
+    fn check(&self) -> Result<u64> {
+        self.check_process()?;
         let now = SystemClock.now().as_micros();
         if now.saturating_sub(self.checked_at.load(Ordering::Relaxed)) > CHECK_EVERY {
             self.checked_at.store(now, Ordering::Relaxed);
