@@ -23,7 +23,7 @@ use crate::name::{Family, Name};
 use crate::random;
 
 use desk::{Desk, Outgoing, holders};
-use dir::Place;
+use dir::{Dir, Place};
 use failure::failed;
 use rows::{RowError, Rows};
 use seats::{Peers, Post, SeatFile};
@@ -32,6 +32,7 @@ use store::{Outcome, Store};
 mod desk;
 mod dir;
 mod failure;
+mod fork;
 mod rows;
 mod seats;
 mod store;
@@ -83,14 +84,15 @@ impl File {
         let runtime = Handle::try_current().map_err(|_| {
             Error::invalid("`file:` must be opened inside a tokio runtime with io and time enabled")
         })?;
-        let store = Store::open(&Place::parse(rest)?)?;
+        let dir = Arc::new(Dir::prepare(&Place::parse(rest)?)?);
+        let store = Store::open(&dir)?;
         // A number that nobody else has, without a word to the store.
         let seat = random::number()?;
-        let seat_file = SeatFile::take(&store.dir, seat)?;
-        let post = Post::new(&store.dir)?;
-        let desk = Arc::new(Desk { store, peers: Peers::default(), post, seat });
+        let seat_file = SeatFile::take(&dir, seat)?;
+        let post = Post::new(&dir)?;
+        let desk = Arc::new(Desk { dir, store, peers: Peers::default(), post, seat });
         if seat.is_multiple_of(TIDY_EVERY) {
-            seats::tidy(&desk.store.dir, &desk.peers);
+            seats::tidy(&desk.dir, &desk.peers);
         }
         let file = File {
             seat,
@@ -109,7 +111,7 @@ impl File {
     /// Clears away a part of what nobody may ask for again.
     async fn sweep(&self) -> Result<()> {
         let desk = Arc::clone(&self.desk);
-        let outgoing = self.desk.store.write(move |writing| desk.sweep(writing)).await?;
+        let outgoing = self.desk.write(move |writing| desk.sweep(writing)).await?;
         self.deliver(outgoing);
         Ok(())
     }
@@ -130,7 +132,7 @@ impl File {
         self.check_seated()?;
         let (desk, name) = (Arc::clone(&self.desk), name.clone());
         let (answer, outgoing) =
-            self.desk.store.write(move |writing| desk.on_name(writing, &name, request)).await?;
+            self.desk.write(move |writing| desk.on_name(writing, &name, request)).await?;
         self.deliver(outgoing);
         Ok(answer)
     }
@@ -157,7 +159,7 @@ impl File {
         if tasks.mailbox.is_some() {
             return Ok(());
         }
-        let mailbox = self.desk.post.listen(&self.desk.store.dir, self.seat)?;
+        let mailbox = self.desk.post.listen(&self.desk.dir, self.seat)?;
         let hints = Arc::clone(&self.hints);
         let listening = self.runtime.spawn(async move {
             while let Ok(heard) = mailbox.receive().await {
@@ -187,7 +189,7 @@ impl File {
             }
             let (desk, hints) = (Arc::clone(&self.desk), Arc::clone(&self.hints));
             let watching = self.runtime.spawn(async move {
-                seats::death(&desk.store.dir, &desk.peers, seat).await;
+                seats::death(&desk.dir, &desk.peers, seat).await;
                 if let Some(hints) = hints.get() {
                     hints.give(Hint::WakeAll);
                 }
@@ -197,6 +199,10 @@ impl File {
     }
 
     fn stop_tasks(&self) {
+        if self.desk.store.check_process().is_err() {
+            // The child of a fork: they run in the parent.
+            return;
+        }
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         let Tasks { mailbox, deaths } = std::mem::take(&mut *tasks);
         mailbox.into_iter().chain(deaths.into_values()).for_each(|task| task.abort());
@@ -225,7 +231,7 @@ impl Engine for File {
             loop {
                 let listening = self.listening();
                 let (desk, name, ask) = (Arc::clone(&self.desk), name.clone(), ask.clone());
-                let written = self.desk.store.write(move |writing| {
+                let written = self.desk.write(move |writing| {
                     let mut blocking = HashSet::new();
                     let (answer, outgoing) = desk.on_name(writing, &name, |state, queue, world| {
                         let step = state.ask(queue, &ask, desk.seat, world)?;
@@ -257,13 +263,13 @@ impl Engine for File {
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
         Box::pin(async move {
             self.check_seated()?;
-            if self.desk.store.moved() {
-                return Err(store::gone(&self.desk.store.dir.root));
+            if self.desk.store.moved(&self.desk.dir) {
+                return Err(store::gone(&self.desk.dir.root));
             }
             // Who holds for long is told when its claim is broken.
             self.open_mailbox()?;
             let (desk, renewals) = (Arc::clone(&self.desk), renewals.to_vec());
-            let written = self.desk.store.write(move |writing| {
+            let written = self.desk.write(move |writing| {
                 renewals.iter().map(|renewal| desk.renew(writing, renewal)).collect::<Result<Vec<_>>>()
             });
             let verdicts = written.await?;
@@ -339,8 +345,8 @@ impl Engine for File {
     fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
         Box::pin(async move {
             let key = rows::cell_key(name);
-            self.desk.store.read(|txn, table| {
-                desk::cell(name, table.get(txn, &key).map_err(failed)?, self.desk.store.dir.now())
+            self.desk.store.read(&self.desk.dir, |txn, table| {
+                desk::cell(name, table.get(txn, &key).map_err(failed)?, self.desk.dir.now())
             })
         })
     }
@@ -349,7 +355,7 @@ impl Engine for File {
         Box::pin(async move {
             self.check_seated()?;
             let (desk, name) = (Arc::clone(&self.desk), name.clone());
-            let written = self.desk.store.write(move |writing| desk.swap(writing, &name, version, value));
+            let written = self.desk.write(move |writing| desk.swap(writing, &name, version, value));
             let (swapped, outgoing) = written.await?;
             self.deliver(outgoing);
             Ok(swapped)
@@ -361,7 +367,7 @@ impl Engine for File {
             self.check_seated()?;
             self.open_mailbox()?;
             let key = rows::watcher_key(name, self.seat);
-            let written = self.desk.store.write(move |writing| match watching {
+            let written = self.desk.write(move |writing| match watching {
                 Watching::On => writing.put(&key, &[]),
                 Watching::Off => writing.delete(&key),
             });
@@ -373,7 +379,7 @@ impl Engine for File {
         self.desk.store.check_process()?;
         let mut seat_file = self.seat_file.lock().unwrap_or_else(PoisonError::into_inner);
         let seat_file = seat_file.as_mut().ok_or_else(Error::closed)?;
-        seat_file.lifeline(&self.desk.store.dir).map(Some)
+        seat_file.lifeline(&self.desk.dir).map(Some)
     }
 
     fn close(&self) -> Reply<'_, ()> {

@@ -1,6 +1,6 @@
 //! Another process: this binary, started again, told what to do line by line.
 //!
-//! `lock NAME LEASE_MS`, `try NAME LEASE_MS`, `release NAME`, `standing NAME`, `exit`, `fork NAME`, `lifeline`,
+//! `lock NAME LEASE_MS`, `try NAME LEASE_MS`, `release NAME`, `standing NAME`, `exit`, `fork NAME`, `fork-connect NAME ORDER`, `lifeline`,
 //! which starts a program that keeps the claims alive and answers with its number, and `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing else protects and answers with
 //! what it saw, one line a section.
 
@@ -33,13 +33,23 @@ impl Child {
 
     /// Starts a child in a way of one's own; the command must end in `child URL`.
     pub(crate) async fn spawn(command: &mut Command) -> Child {
+        let mut child = Child::spawn_silent(command);
+        assert_eq!(child.line().await, "ready");
+        child
+    }
+
+    /// A process that forks workers.
+    pub(crate) fn start_workers(url: &str, count: usize) -> Child {
+        let program = std::env::current_exe().expect("this binary");
+        Child::spawn_silent(Command::new(program).args(["workers", url, &count.to_string()]))
+    }
+
+    fn spawn_silent(command: &mut Command) -> Child {
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn();
         let mut process = spawned.expect("this binary starts");
         let input = process.stdin.take().expect("piped");
         let output = BufReader::new(process.stdout.take().expect("piped")).lines();
-        let mut child = Child { process, input, output };
-        assert_eq!(child.line().await, "ready");
-        child
+        Child { process, input, output }
     }
 
     pub(crate) async fn line(&mut self) -> String {
@@ -129,8 +139,7 @@ pub(crate) async fn take_turns(url: &str, processes: usize, each: usize) -> Summ
 /// The child's side.
 pub(crate) fn main() -> ExitCode {
     let url = std::env::args().nth(2).expect("child URL");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
+    runtime().block_on(async {
         let client = match leasehold::connect_with(&url, Options::new().label("child")).await {
             Ok(client) => client,
             Err(error) => {
@@ -139,7 +148,7 @@ pub(crate) fn main() -> ExitCode {
             }
         };
         answer("ready");
-        serve(client).await;
+        serve(&url, client).await;
         ExitCode::SUCCESS
     })
 }
@@ -149,7 +158,7 @@ fn answer(words: &str) {
     writeln!(out, "{words}").and_then(|()| out.flush()).expect("the parent listens");
 }
 
-async fn serve(client: Client) {
+async fn serve(url: &str, client: Client) {
     let mut guards: HashMap<String, Guard> = HashMap::new();
     let (lines, mut words) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -195,6 +204,12 @@ async fn serve(client: Client) {
             }
             "lifeline" => answer(&lifeline(&client)),
             "fork" => fork(&client, &guards[name]).await,
+            "fork-connect" => {
+                let order = words.next().unwrap_or_default().to_owned();
+                if fork_here() == 0 {
+                    return connect_in_fork(url, (client, guards), name, &order);
+                }
+            }
             other => panic!("the child does not know `{other}`"),
         }
     }
@@ -257,11 +272,29 @@ fn lifeline(client: &Client) -> String {
     started.expect("sleep runs").id().to_string()
 }
 
-/// A forked child must not use what its parent holds.
+/// Forks this process: 0 in the child.
 #[expect(unsafe_code, reason = "there is no other way to fork without exec")]
-async fn fork(client: &Client, guard: &Guard) {
-    // SAFETY: this process has one thread that matters and the child only runs the code below and leaves.
+fn fork_here() -> libc::pid_t {
+    // SAFETY: no other thread of this process holds a lock that the child needs; the child leaves through `leave`.
     let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no fork");
+    if pid == 0 {
+        // Nothing is left running when a case fails.
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).expect("a signal");
+    }
+    pid
+}
+
+/// Leaves a forked child without running what belongs to its parent.
+#[expect(unsafe_code, reason = "there is no other way to leave without it")]
+fn leave() -> ! {
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(0) }
+}
+
+/// A forked child must not use what its parent holds.
+async fn fork(client: &Client, guard: &Guard) {
+    let pid = fork_here();
     if pid == 0 {
         let refused = client.mutex("after-fork").expect("a name").try_lock().await;
         let words = match refused {
@@ -269,9 +302,115 @@ async fn fork(client: &Client, guard: &Guard) {
             Ok(_) => format!("accepted {}", guard.token()),
         };
         answer(&words);
-        // SAFETY: leaves at once, without running what belongs to the parent.
-        unsafe { libc::_exit(0) };
+        leave();
     }
-    // SAFETY: waits for the child that was just made.
+    wait_for(pid);
+}
+
+#[expect(unsafe_code, reason = "waits for a fork that no library knows of")]
+fn wait_for(pid: libc::pid_t) {
+    // SAFETY: waits for a child that was made here.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+}
+
+/// A forked child that connects for itself: before it drops the client that it inherited, after it, or without. It
+/// asks for the name that its parent holds, says what it heard, and then waits for it.
+fn connect_in_fork(url: &str, old: (Client, HashMap<String, Guard>), name: &str, order: &str) {
+    let (url, name, order) = (url.to_owned(), name.to_owned(), order.to_owned());
+    // The runtime of the parent is of no use here, nor is a thread that is inside it.
+    let work = std::thread::spawn(move || {
+        runtime().block_on(async {
+            let (client, kept) = match order.as_str() {
+                "drop-then-connect" => {
+                    drop(old);
+                    (leasehold::connect(&url).await, None)
+                }
+                "connect-then-drop" => {
+                    let client = leasehold::connect(&url).await;
+                    drop(old);
+                    (client, None)
+                }
+                _ => (leasehold::connect(&url).await, Some(old)),
+            };
+            let client = match client {
+                Ok(client) => client,
+                Err(error) => return answer(&format!("refused {error}")),
+            };
+            if let Some((old, _)) = &kept {
+                let used = old.mutex("after-fork").expect("a name").try_lock().await;
+                assert!(used.is_err(), "a client must not be used after a fork");
+            }
+            let mutex = client.mutex(&name).expect("a name");
+            match mutex.try_lock().await {
+                Ok(None) => answer("busy"),
+                other => return answer(&format!("not busy: {other:?}")),
+            }
+            match mutex.lock().await {
+                Ok(guard) => {
+                    answer(&format!("fork held {}", guard.token()));
+                    guard.release().await.expect("held");
+                    client.close().await.expect("closed");
+                    drop((client, kept));
+                    answer("fork left");
+                }
+                Err(error) => answer(&format!("error {error}")),
+            }
+        });
+    });
+    if work.join().is_err() {
+        answer("the fork panicked");
+    }
+    leave();
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// `workers URL COUNT`: forks workers before anything else, as a server does. Each connects for itself and tries to take
+/// `x`, and says `first TOKEN` or `first busy`; when it is told to go on, each takes `x` in turn and says `then TOKEN`.
+pub(crate) fn workers() -> ExitCode {
+    let url = std::env::args().nth(2).expect("workers URL");
+    let count: usize = std::env::args().nth(3).and_then(|count| count.parse().ok()).expect("a number");
+    // What a thread draws from its own source of random numbers from here on, a fork draws too.
+    std::hint::black_box(std::hash::RandomState::new());
+    let (mut wait, go) = std::io::pipe().expect("a pipe");
+    let mut pids = Vec::new();
+    for _ in 0..count {
+        match fork_here() {
+            0 => {
+                drop(go);
+                runtime().block_on(work(&url, &mut wait));
+                leave();
+            }
+            pid => pids.push(pid),
+        }
+    }
+    drop(wait);
+    std::io::stdin().lock().read_line(&mut String::new()).ok();
+    drop(go);
+    pids.into_iter().for_each(wait_for);
+    ExitCode::SUCCESS
+}
+
+async fn work(url: &str, wait: &mut std::io::PipeReader) {
+    let client = match leasehold::connect(url).await {
+        Ok(client) => client,
+        Err(error) => return answer(&format!("refused {error}")),
+    };
+    let mutex = client.mutex("x").expect("a name");
+    let held = mutex.try_lock().await.expect("an answer");
+    match &held {
+        Some(guard) => answer(&format!("first {}", guard.token())),
+        None => answer("first busy"),
+    }
+    // Returns when the other end is closed.
+    std::io::Read::read(wait, &mut [0]).expect("a pipe");
+    if let Some(guard) = held {
+        guard.release().await.expect("held");
+    }
+    let guard = mutex.lock().await.expect("the lock");
+    answer(&format!("then {}", guard.token()));
+    guard.release().await.expect("held");
+    client.close().await.expect("closed");
 }

@@ -94,8 +94,10 @@ fn groups() -> Vec<Group> {
 }
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("child") {
-        return child::main();
+    match std::env::args().nth(1).as_deref() {
+        Some("child") => return child::main(),
+        Some("workers") => return child::workers(),
+        _ => {}
     }
     let mut arguments = Arguments::from_args();
     // Cases wait more than they work.

@@ -24,6 +24,10 @@ pub(crate) fn group() -> Group {
             a_stopped_process_loses_its_lease_and_is_told_first,
             a_stopped_waiter_holds_up_nobody_for_long,
             a_forked_child_can_not_use_the_client,
+            a_forked_child_drops_the_client_and_connects,
+            a_forked_child_connects_and_drops_the_client,
+            a_forked_child_keeps_the_client_and_connects,
+            workers_that_were_forked_first_exclude_each_other,
             a_command_keeps_the_claims_of_its_killed_wrapper,
             a_stopped_wrapper_loses_its_lease_whatever_its_command_does,
         ]
@@ -173,6 +177,78 @@ async fn a_forked_child_can_not_use_the_client(mut ground: Ground) {
     assert!(answer.starts_with("refused") && answer.contains("fork"), "{answer}");
     assert_eq!(child.ask("standing x").await, "Held");
     assert_eq!(child.ask("release x").await, "released");
+}
+
+/// A parent holds, and its fork connects for itself: it is refused while the parent holds, and no longer.
+async fn connects_in_a_fork(mut ground: Ground, order: &str) {
+    let client = ground.client().await;
+    let Some(mut parent) = child(&ground, &client).await else { return };
+    let token = parent.lock("x", ms(30_000)).await;
+    parent.lock("kept", ms(30_000)).await;
+    assert_eq!(parent.ask(&format!("fork-connect x {order}")).await, "busy");
+    assert_eq!(parent.ask("standing x").await, "Held");
+    for name in ["x", "kept"] {
+        let taken = client.mutex(name).expect("a name").try_lock().await.expect("an answer");
+        assert!(taken.is_none(), "free, and its holder lives");
+    }
+    parent.say("release x").await;
+    let mut heard = Vec::new();
+    for _ in 0..3 {
+        heard.push(parent.line().await);
+    }
+    assert!(heard.contains(&"released".to_owned()), "{heard:?}");
+    let next = heard.iter().find_map(|line| line.strip_prefix("fork held ")?.parse().ok());
+    assert!(next.is_some_and(|next: u64| next > token), "{heard:?}");
+    assert!(heard.contains(&"fork left".to_owned()), "{heard:?}");
+    // All that is over in the fork, and nothing of it in the parent.
+    let taken = client.mutex("kept").expect("a name").try_lock().await.expect("an answer");
+    assert!(taken.is_none(), "free, and its holder lives");
+    assert_eq!(parent.ask("standing kept").await, "Held");
+    assert_eq!(parent.ask("release kept").await, "released");
+    let held = client.mutex("x").expect("a name").lock().await.expect("free");
+    parent.say("lock x 30000").await;
+    until("it waits", async || client.look(Family::Lock, "x").await.expect("a view").waiting == 1).await;
+    held.release().await.expect("held");
+    assert!(parent.line().await.starts_with("held "), "it is called as before");
+}
+
+async fn a_forked_child_drops_the_client_and_connects(ground: Ground) {
+    connects_in_a_fork(ground, "drop-then-connect").await;
+}
+
+async fn a_forked_child_connects_and_drops_the_client(ground: Ground) {
+    connects_in_a_fork(ground, "connect-then-drop").await;
+}
+
+async fn a_forked_child_keeps_the_client_and_connects(ground: Ground) {
+    connects_in_a_fork(ground, "keep").await;
+}
+
+async fn workers_that_were_forked_first_exclude_each_other(mut ground: Ground) {
+    const WORKERS: usize = 5;
+    let client = ground.client().await;
+    if client.guarantees().reach == Reach::Process {
+        return;
+    }
+    let mut workers = Child::start_workers(ground.url(), WORKERS);
+    let mut first = Vec::new();
+    for _ in 0..WORKERS {
+        first.push(workers.line().await);
+    }
+    let busy = first.iter().filter(|line| *line == "first busy").count();
+    // Where there is no order, all who ask at the same time may be refused.
+    let none = if client.guarantees().fair { WORKERS - 1 } else { WORKERS };
+    assert!((WORKERS - 1..=none).contains(&busy), "one of them holds: {first:?}");
+    workers.say("go on").await;
+    let mut tokens: Vec<u64> =
+        first.iter().filter_map(|line| line.strip_prefix("first ")?.parse().ok()).collect();
+    for _ in 0..WORKERS {
+        let line = workers.line().await;
+        let token = line.strip_prefix("then ").and_then(|token| token.parse().ok());
+        tokens.push(token.unwrap_or_else(|| panic!("a worker said `{line}`")));
+    }
+    assert_eq!(workers.line().await, "(ended)");
+    assert!(tokens.is_sorted_by(|a, b| a < b), "no token is given twice: {tokens:?}");
 }
 
 /// The program that a child has started with its lifeline, if the engine has one.

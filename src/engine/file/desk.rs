@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::dir::Dir;
 use super::failure::{failed, unreadable};
 use super::rows::{self, CellRow, Record, RowError, Rows};
 use super::seats::{self, Peers, Post};
@@ -15,6 +16,7 @@ use crate::name::{Family, Name};
 /// What a write needs to know beside the store: it may run on another thread.
 #[derive(Debug)]
 pub(super) struct Desk {
+    pub(super) dir: Arc<Dir>,
     pub(super) store: Arc<Store>,
     pub(super) peers: Peers,
     pub(super) post: Post,
@@ -37,14 +39,23 @@ pub(super) fn holders(state: &State, now: Micros, own: Seat) -> HashSet<Seat> {
 }
 
 impl Desk {
+    /// Writes to the store: see [`Store::write`].
+    pub(super) async fn write<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Writing<'_>) -> Result<T> + Send + 'static,
+    {
+        self.store.write(&self.dir, work).await
+    }
+
     fn alive(&self, seat: Seat) -> bool {
-        seat == self.seat || self.peers.alive(&self.store.dir, seat)
+        seat == self.seat || self.peers.alive(&self.dir, seat)
     }
 
     /// The row of a name, with the claims in it that are kept: every rule starts from here.
     fn load(&self, row: &[u8], now: Micros) -> Result<Record, RowError> {
         let mut record: Record = rows::decode(row)?;
-        let kept = |seat| seat != self.seat && self.peers.kept(&self.store.dir, seat);
+        let kept = |seat| seat != self.seat && self.peers.kept(&self.dir, seat);
         record.state.keep_claims(now, kept);
         Ok(record)
     }
@@ -92,7 +103,7 @@ impl Desk {
             }
             None => {
                 // On disk before anybody sees it.
-                self.store.reserve(record.state.last_token())?;
+                self.store.reserve(&self.dir, record.state.last_token())?;
                 writing.put(&key, &rows::encode(&record).map_err(failed)?)?;
             }
         }
@@ -132,8 +143,8 @@ impl Desk {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(Name, View)>> {
-        self.store.read(|txn, table| {
-            let now = self.store.dir.now();
+        self.store.read(&self.dir, |txn, table| {
+            let now = self.dir.now();
             let mut shown = Vec::new();
             for row in table.prefix_iter(txn, &rows::names_prefix(family, prefix)).map_err(failed)? {
                 let (key, row) = row.map_err(failed)?;
@@ -247,7 +258,7 @@ mod tests {
     use crate::engine::file::File;
 
     async fn rows_in(desk: &Desk) -> usize {
-        let count = desk.store.write(|writing| writing.keys_from(&[], usize::MAX).map(|keys| keys.len()));
+        let count = desk.write(|writing| writing.keys_from(&[], usize::MAX).map(|keys| keys.len()));
         count.await.expect("the store is fine")
     }
 
@@ -284,7 +295,7 @@ mod tests {
         dead.close().await.expect("closed");
         for _ in 0..10 {
             let desk = Arc::clone(&keeps.desk);
-            keeps.desk.store.write(move |writing| desk.sweep(writing)).await.expect("swept");
+            keeps.desk.write(move |writing| desk.sweep(writing)).await.expect("swept");
         }
         assert_eq!(rows_in(&keeps.desk).await, 20);
     }

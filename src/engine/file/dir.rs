@@ -113,6 +113,19 @@ fn default_dir() -> Result<PathBuf> {
     Ok(home.join(".local/state/leasehold"))
 }
 
+/// Which file something is, whatever it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    pub(super) fn of(found: &fs::Metadata) -> FileId {
+        FileId { device: found.dev(), inode: found.ino() }
+    }
+}
+
 /// A store that is in place for this boot of the machine.
 #[derive(Debug)]
 pub(super) struct Dir {

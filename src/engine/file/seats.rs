@@ -26,6 +26,8 @@ use tokio::net::unix::pipe;
 
 use super::dir::{Dir, Share};
 use super::failure::io_failed;
+use super::fork::NotInChild;
+use super::store;
 use crate::claim::{OwnerId, Seat};
 use crate::engine::Hint;
 use crate::error::Result;
@@ -39,7 +41,7 @@ const LOOK_ANYWAY: Duration = Duration::from_secs(1);
 /// A client's proof of life.
 #[derive(Debug)]
 pub(super) struct SeatFile {
-    path: PathBuf,
+    path: NotInChild<PathBuf>,
     locked: File,
     /// Locked by this process alone, from when the client first gave its lifeline away.
     process: Option<File>,
@@ -58,7 +60,7 @@ impl SeatFile {
             Ok(pipe)
         })();
         let locked = made.map_err(|error: io::Error| io_failed("write to", &new, error))?;
-        Ok(SeatFile { path, locked, process: None })
+        Ok(SeatFile { path: NotInChild::new(path), locked, process: None })
     }
 
     /// A copy of the locked pipe. Whoever has it open keeps the client alive, for the lock belongs to the
@@ -88,7 +90,9 @@ impl SeatFile {
 
 impl Drop for SeatFile {
     fn drop(&mut self) {
-        remove_seat(&self.path);
+        if self.path.at_home() {
+            remove_seat(&self.path);
+        }
     }
 }
 
@@ -184,7 +188,7 @@ fn locked_by_other(file: &File) -> bool {
 
 /// Waits until a client is dead.
 pub(super) async fn death(dir: &Dir, peers: &Peers, seat: Seat) {
-    let pipe = open_peer(dir, seat).and_then(pipe::Receiver::from_file).ok();
+    let pipe = open_peer(dir, seat).and_then(pipe::Receiver::from_file).map(NotInChild::new).ok();
     while peers.alive(dir, seat) {
         let Some(pipe) = &pipe else {
             tokio::time::sleep(LOOK).await;
@@ -201,6 +205,7 @@ pub(super) async fn death(dir: &Dir, peers: &Peers, seat: Seat) {
 
 /// Removes what dead clients left behind.
 pub(super) fn tidy(dir: &Dir, peers: &Peers) {
+    remove_old_links(dir);
     for entry in fs::read_dir(dir.boot.join("alive")).into_iter().flatten().flatten() {
         let name = entry.file_name();
         // `<seat>`, or `<seat>.process` beside it. A `<seat>.new` is on its way to its name.
@@ -213,6 +218,18 @@ pub(super) fn tidy(dir: &Dir, peers: &Peers) {
         {
             fs::remove_file(entry.path()).ok();
             fs::remove_file(wake_path(&dir.boot, seat)).ok();
+        }
+    }
+}
+
+/// Removes the links of clients that died while they opened the store, which takes milliseconds.
+fn remove_old_links(dir: &Dir) {
+    const OLD: Duration = Duration::from_secs(60);
+    for entry in fs::read_dir(&dir.boot).into_iter().flatten().flatten() {
+        let links = entry.file_name().to_string_lossy().starts_with(store::LINKS);
+        let made = entry.metadata().and_then(|found| found.modified());
+        if links && made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > OLD)) {
+            fs::remove_dir_all(entry.path()).ok();
         }
     }
 }
@@ -298,14 +315,14 @@ impl Post {
             Ok(socket)
         });
         let socket = socket.map_err(|error| io_failed("listen at", &path, error))?;
-        Ok(Mailbox { socket, path })
+        Ok(Mailbox { socket: NotInChild::new(socket), path })
     }
 }
 
 /// Where a client hears hints.
 #[derive(Debug)]
 pub(super) struct Mailbox {
-    socket: tokio::net::UnixDatagram,
+    socket: NotInChild<tokio::net::UnixDatagram>,
     path: PathBuf,
 }
 
@@ -319,7 +336,9 @@ impl Mailbox {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        fs::remove_file(&self.path).ok();
+        if self.socket.at_home() {
+            fs::remove_file(&self.path).ok();
+        }
     }
 }
 

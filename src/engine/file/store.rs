@@ -5,10 +5,11 @@
 //! (SIGSTOP) in the middle of a write, the gate is where the others notice, and say so, instead of hanging.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::ops::Bound;
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
@@ -18,14 +19,18 @@ use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RwTxn, WithoutTls};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-use super::dir::{self, Dir, Place};
+use super::dir::{self, Dir, FileId};
 use super::failure::{failed, io_failed};
+use super::fork;
 use super::rows::{SWEPT, Table};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
+use crate::random;
 
 /// The most that a store can grow to. Address space, not disk: the file is as large as what is in it.
 const LARGEST: usize = if cfg!(target_pointer_width = "64") { 4 << 30 } else { 256 << 20 };
+/// How the names of directories start that are there only while the store is opened by other names.
+pub(super) const LINKS: &str = "links-";
 /// How often it is checked, in microseconds, that the store was not removed.
 const CHECK_EVERY: u64 = 10_000;
 /// How long the gate may be shut. A write takes microseconds.
@@ -35,14 +40,15 @@ const QUICK_TRIES: u32 = 20;
 const TRIES_AFTER_A_NAP: u32 = 10;
 const NAP: Duration = Duration::from_micros(20);
 
-/// The store of one directory in this process. All clients of the process share it: it must be opened only once.
+/// A store that this process has opened. All clients of the process share it: it must be opened only once.
 #[derive(Debug)]
 pub(super) struct Store {
-    pub(super) dir: Dir,
     /// Gone when the store is closed.
     env: Option<Env<WithoutTls>>,
     table: Table,
     gate: File,
+    /// Which store this is, wherever it lies: the identity of its gate.
+    id: FileId,
     /// The gate keeps processes apart, this keeps threads apart.
     thread_gate: Mutex<()>,
     /// At most one thread waits for the gate.
@@ -54,113 +60,112 @@ pub(super) struct Store {
 }
 
 /// The stores that are open in this process.
-static STORES: LazyLock<Mutex<HashMap<PathBuf, Weak<Store>>>> = LazyLock::new(Mutex::default);
+static STORES: LazyLock<Mutex<Stores>> = LazyLock::new(Mutex::default);
 
-fn stores() -> MutexGuard<'static, HashMap<PathBuf, Weak<Store>>> {
-    STORES.lock().unwrap_or_else(PoisonError::into_inner)
+#[derive(Default)]
+struct Stores {
+    /// Which process that is. A forked child starts anew: it must not use what its parent has opened.
+    pid: u32,
+    /// A store is listed until it is closed.
+    open: HashMap<FileId, Weak<Store>>,
+}
+
+fn stores() -> MutexGuard<'static, Stores> {
+    let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let pid = fork::pid();
+    if stores.pid != pid {
+        *stores = Stores { pid, open: HashMap::new() };
+    }
+    stores
 }
 
 impl Store {
-    pub(super) fn open(place: &Place) -> Result<Arc<Store>> {
-        let dir = Dir::prepare(place)?;
+    /// Opens the store at `dir`, or joins those of this process who have it open.
+    pub(super) fn open(dir: &Dir) -> Result<Arc<Store>> {
+        let path = dir.boot.join("gate");
+        let gate = OpenOptions::new().read(true).write(true).open(&path);
+        let gate = gate.map_err(|error| io_failed("open", &path, error))?;
+        let found = gate.metadata().map_err(|error| io_failed("look at", &path, error))?;
+        let id = FileId::of(&found);
         loop {
-            let mut open = stores();
-            open.retain(|_, store| store.strong_count() > 0);
-            if let Some(store) = open.get(&dir.boot).and_then(Weak::upgrade) {
-                if !dir::removed(&store.gate) {
-                    return Ok(store);
-                }
-                return Err(gone(&dir.root));
-            }
-            match Store::open_first(&dir) {
-                Err(OpenError::StillClosing) => {
-                    // Another thread is on its way out of the same store.
-                    drop(open);
+            let mut stores = stores();
+            match stores.open.get(&id).map(Weak::upgrade) {
+                Some(Some(store)) => return Ok(store),
+                Some(None) => {
+                    // Another thread is closing it.
+                    drop(stores);
                     std::thread::yield_now();
                 }
-                Err(OpenError::Failed(error)) => return Err(error),
-                Ok((env, table, gate)) => {
+                None => {
+                    let (env, table) = open_first(dir, &gate)?;
                     let floor = dir.raise_floor(dir.now())?;
                     let store = Arc::new(Store {
                         env: Some(env),
                         table,
                         gate,
+                        id,
                         thread_gate: Mutex::new(()),
                         lane: Arc::default(),
                         floor: AtomicU64::new(floor),
-                        pid: rustix::process::getpid().as_raw_pid().unsigned_abs(),
+                        pid: fork::pid(),
                         checked_at: AtomicU64::new(0),
-                        dir,
                     });
-                    open.insert(store.dir.boot.clone(), Arc::downgrade(&store));
+                    stores.open.insert(id, Arc::downgrade(&store));
                     return Ok(store);
                 }
             }
         }
     }
 
-    fn open_first(dir: &Dir) -> Result<(Env<WithoutTls>, Table, File), OpenError> {
-        let path = dir.boot.join("gate");
-        let gate = OpenOptions::new().read(true).write(true).open(&path);
-        let gate = gate.map_err(|error| OpenError::Failed(io_failed("open", &path, error)))?;
-        // One process at a time, so that the first finishes the files before others see them.
-        lock_within(&gate, GATE_LIMIT).map_err(|error| match error {
-            rustix::io::Errno::WOULDBLOCK => OpenError::Failed(gate_stuck(&dir.root, &gate)),
-            error => OpenError::Failed(io_failed("lock", &path, error.into())),
-        })?;
-        let opened = open_env(dir, &gate);
-        flock(&gate, FlockOperation::Unlock).ok();
-        let (env, table) = opened?;
-        Ok((env, table, gate))
-    }
-
     fn env(&self) -> Result<&Env<WithoutTls>> {
-        self.env.as_ref().ok_or_else(|| gone(&self.dir.root))
+        // Gone only when the last user is.
+        self.env.as_ref().ok_or_else(Error::closed)
     }
 
     /// Reads, without waiting for anybody.
     pub(super) fn read<T>(
         &self,
+        dir: &Dir,
         work: impl FnOnce(&heed::RoTxn<'_, WithoutTls>, Table) -> Result<T>,
     ) -> Result<T> {
-        self.check()?;
+        self.check(dir)?;
         let txn = self.env()?.read_txn().map_err(failed)?;
         work(&txn, self.table)
     }
 
     /// Writes: all of it or nothing. If the future is dropped, either the write is done already or it never happens.
-    pub(super) async fn write<T, F>(self: &Arc<Store>, work: F) -> Result<T>
+    pub(super) async fn write<T, F>(self: &Arc<Store>, dir: &Arc<Dir>, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Writing<'_>) -> Result<T> + Send + 'static,
     {
-        if let Some(gate) = self.try_gate()? {
-            return self.write_behind(gate, work);
+        if let Some(gate) = self.try_gate(dir)? {
+            return self.write_behind(gate, dir, work);
         }
-        match tokio::time::timeout(GATE_LIMIT, self.write_in_lane(work)).await {
+        match tokio::time::timeout(GATE_LIMIT, self.write_in_lane(dir, work)).await {
             Ok(written) => written,
-            Err(_) => Err(gate_stuck(&self.dir.root, &self.gate)),
+            Err(_) => Err(gate_stuck(&dir.root, &self.gate)),
         }
     }
 
     /// Sends a thread to wait for the gate.
-    async fn write_in_lane<T, F>(self: &Arc<Store>, work: F) -> Result<T>
+    async fn write_in_lane<T, F>(self: &Arc<Store>, dir: &Arc<Dir>, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Writing<'_>) -> Result<T> + Send + 'static,
     {
         let lane = Arc::clone(&self.lane).lock_owned().await;
         let wanted = Wanted::default();
-        let (store, still_wanted) = (Arc::clone(self), Arc::clone(&wanted.0));
+        let (store, dir, still_wanted) = (Arc::clone(self), Arc::clone(dir), Arc::clone(&wanted.0));
         let written = tokio::task::spawn_blocking(move || {
             let _lane = lane;
-            let gate = store.wait_for_gate()?;
+            let gate = store.wait_for_gate(&dir)?;
             // The caller may have gone while the gate was shut. Once past this line the write is finished before
             // anybody else passes the gate, so a caller that goes later finds it done.
             if !still_wanted.load(Ordering::Acquire) {
-                return Err(gone(&store.dir.root));
+                return Err(gone(&dir.root));
             }
-            store.write_behind(gate, work)
+            store.write_behind(gate, &dir, work)
         });
         let written = written.await;
         drop(wanted);
@@ -171,9 +176,14 @@ impl Store {
         })?
     }
 
-    fn write_behind<T>(&self, gate: Gate<'_>, work: impl FnOnce(&mut Writing<'_>) -> Result<T>) -> Result<T> {
+    fn write_behind<T>(
+        &self,
+        gate: Gate<'_>,
+        dir: &Dir,
+        work: impl FnOnce(&mut Writing<'_>) -> Result<T>,
+    ) -> Result<T> {
         // Read behind the gate, so that no write is dated before the one that went through it first.
-        let now = self.dir.base + self.check()?;
+        let now = dir.base + self.check(dir)?;
         let txn = self.env()?.write_txn().map_err(failed)?;
         let mut writing = Writing { txn, table: self.table, now, outcome: Outcome::Commit };
         let done = work(&mut writing)?;
@@ -186,7 +196,7 @@ impl Store {
         Ok(done)
     }
 
-    fn try_gate(&self) -> Result<Option<Gate<'_>>> {
+    fn try_gate(&self, dir: &Dir) -> Result<Option<Gate<'_>>> {
         for attempt in 0..QUICK_TRIES + TRIES_AFTER_A_NAP {
             let thread = match self.thread_gate.try_lock() {
                 Ok(thread) => Some(thread),
@@ -197,7 +207,7 @@ impl Store {
                 match flock(&self.gate, FlockOperation::NonBlockingLockExclusive) {
                     Ok(()) => return Ok(Some(Gate { file: &self.gate, _thread: thread })),
                     Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(self.gate_failed(error)),
+                    Err(error) => return Err(gate_failed(dir, error)),
                 }
             }
             if attempt < QUICK_TRIES {
@@ -211,24 +221,20 @@ impl Store {
         Ok(None)
     }
 
-    fn wait_for_gate(&self) -> Result<Gate<'_>> {
+    fn wait_for_gate(&self, dir: &Dir) -> Result<Gate<'_>> {
         let thread = self.thread_gate.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match flock(&self.gate, FlockOperation::LockExclusive) {
                 Ok(()) => return Ok(Gate { file: &self.gate, _thread: thread }),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(self.gate_failed(error)),
+                Err(error) => return Err(gate_failed(dir, error)),
             }
         }
     }
 
-    fn gate_failed(&self, error: rustix::io::Errno) -> Error {
-        io_failed("lock", &self.dir.boot.join("gate"), error.into())
-    }
-
     /// Makes sure that this is the process that opened the store.
     pub(super) fn check_process(&self) -> Result<()> {
-        if self.pid != rustix::process::getpid().as_raw_pid().unsigned_abs() {
+        if self.pid != fork::pid() {
             return Err(Error::invalid(
                 "this client was made before a fork; a child process must connect for itself",
             ));
@@ -237,23 +243,23 @@ impl Store {
     }
 
     /// Makes sure that the store can be used, and says what time it is on the system's clock.
-    fn check(&self) -> Result<u64> {
+    fn check(&self, dir: &Dir) -> Result<u64> {
         self.check_process()?;
         let now = SystemClock.now().as_micros();
         if now.saturating_sub(self.checked_at.load(Ordering::Relaxed)) > CHECK_EVERY {
             self.checked_at.store(now, Ordering::Relaxed);
             if dir::removed(&self.gate) {
-                return Err(gone(&self.dir.root));
+                return Err(gone(&dir.root));
             }
         }
         Ok(now)
     }
 
     /// True if the store is no longer where others would look for it.
-    pub(super) fn moved(&self) -> bool {
+    pub(super) fn moved(&self, dir: &Dir) -> bool {
         use std::os::unix::fs::MetadataExt as _;
         let ours = self.gate.metadata();
-        let there = std::fs::metadata(self.dir.boot.join("gate"));
+        let there = std::fs::metadata(dir.boot.join("gate"));
         match (ours, there) {
             (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) != (there.dev(), there.ino()),
             (_, Err(error)) => error.kind() == std::io::ErrorKind::NotFound,
@@ -262,9 +268,9 @@ impl Store {
     }
 
     /// Makes sure that a token can be given out and will never be given again, whatever happens to the machine.
-    pub(super) fn reserve(&self, last_token: u64) -> Result<()> {
+    pub(super) fn reserve(&self, dir: &Dir, last_token: u64) -> Result<()> {
         if !dir::floor_suffices(self.floor.load(Ordering::Acquire), last_token) {
-            let floor = self.dir.raise_floor(last_token)?;
+            let floor = dir.raise_floor(last_token)?;
             self.floor.store(floor, Ordering::Release);
         }
         Ok(())
@@ -273,9 +279,16 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Some(env) = self.env.take() {
-            env.prepare_for_closing().wait();
+        let Some(env) = self.env.take() else { return };
+        if self.pid != fork::pid() {
+            // The child of a fork. To close the parent's copy would also drop the lock that the child has on the same
+            // file if it has opened the store for itself: see `finish_files`.
+            std::mem::forget(env);
+            return;
         }
+        let mut stores = stores();
+        drop(env);
+        stores.open.remove(&self.id);
     }
 }
 
@@ -290,30 +303,72 @@ pub(super) fn gone(root: &Path) -> Error {
     }
 }
 
-enum OpenError {
-    StillClosing,
-    Failed(Error),
+fn open_first(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table)> {
+    // One process at a time, so that the first finishes the files before others see them.
+    lock_within(gate, GATE_LIMIT).map_err(|error| match error {
+        rustix::io::Errno::WOULDBLOCK => gate_stuck(&dir.root, gate),
+        error => io_failed("lock", &dir.boot.join("gate"), error.into()),
+    })?;
+    let opened = open_env(dir, gate);
+    flock(gate, FlockOperation::Unlock).ok();
+    opened
 }
 
-fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table), OpenError> {
-    let fail = |error: heed::Error| match error {
-        heed::Error::EnvAlreadyOpened => OpenError::StillClosing,
-        error => OpenError::Failed(failed(error)),
+fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table)> {
+    let env = match open_env_at(&dir.boot, gate) {
+        // The driver has a table of its own, by path, and opens nothing twice. It is not the store that `stores` would
+        // have given us: either it was inherited by a fork, or it was here before and has been moved away.
+        Err(heed::Error::EnvAlreadyOpened) => open_env_by_links(dir, gate)?,
+        opened => opened.map_err(failed)?,
     };
+    finish_files(dir)?;
+    env.clear_stale_readers().map_err(failed)?;
+    let txn = env.write_txn().map_err(failed)?;
+    let table = env
+        .create_databases_and_commit(txn, |opener, txn| {
+            opener.create_database::<Bytes, Bytes>(txn, None).map(CommitOrAbort::<_, ()>::Commit)
+        })
+        .map_err(failed)?
+        .unwrap_commit();
+    Ok((env, table))
+}
+
+/// Opens the store's files where the driver has not seen them before. They are opened once and for all, so nobody
+/// needs the other names afterwards.
+fn open_env_by_links(dir: &Dir, gate: &File) -> Result<Env<WithoutTls>> {
+    let links = dir.boot.join(format!("{LINKS}{}", random::number()?));
+    let linked = (|| {
+        DirBuilder::new().mode(0o700).create(&links)?;
+        let mut options = OpenOptions::new();
+        // A store that was made a moment ago has no data yet.
+        options.create(true).append(true).mode(dir.share.file_mode()).open(dir.boot.join("data.mdb"))?;
+        for name in ["data.mdb", "lock.mdb"] {
+            std::fs::hard_link(dir.boot.join(name), links.join(name))?;
+        }
+        Ok(())
+    })();
+    let opened = linked
+        .map_err(|error| io_failed("write to", &links, error))
+        .and_then(|()| open_env_at(&links, gate).map_err(failed));
+    std::fs::remove_dir_all(&links).ok();
+    opened
+}
+
+fn open_env_at(path: &Path, gate: &File) -> Result<Env<WithoutTls>, heed::Error> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(LARGEST);
     // SAFETY: the flags and the mapping are sound as long as nobody else truncates the file or writes to it past the
     // store's own locking. The directory is ours alone: it is private or of one group, it was checked to be on a local
     // disk and to carry our mark, and its files were made in this boot of the machine, so they were never cut by a
-    // crash. `Store::open` opens it once per process. NO_SYNC gives up durability over a crash of the machine, after
-    // which these files are not read again. The descriptors are borrowed while the store that was just opened has them
-    // open.
+    // crash. `Store::open` opens it once per process; a copy that a forked child inherited is neither used nor closed.
+    // NO_SYNC gives up durability over a crash of the machine, after which these files are not read again. The
+    // descriptors are borrowed while the store that was just opened has them open.
     #[expect(unsafe_code, reason = "a memory-mapped store can not be opened otherwise")]
-    let env = unsafe {
+    unsafe {
         options.flags(EnvFlags::NO_SYNC);
-        let env = options.open(&dir.boot).map_err(fail)?;
+        let env = options.open(path)?;
         // The store leaves its file open for the programs that this process starts, who may run as another user.
-        for number in descriptors_of(&dir.boot.join("data.mdb"), gate) {
+        for number in descriptors_of(&path.join("data.mdb"), gate) {
             let descriptor = BorrowedFd::borrow_raw(number);
             if fcntl_getfd(descriptor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
                 fcntl_setfd(descriptor, FdFlags::CLOEXEC).ok();
@@ -321,18 +376,8 @@ fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table), OpenErro
                 break;
             }
         }
-        env
-    };
-    finish_files(dir).map_err(OpenError::Failed)?;
-    env.clear_stale_readers().map_err(fail)?;
-    let txn = env.write_txn().map_err(fail)?;
-    let table = env
-        .create_databases_and_commit(txn, |opener, txn| {
-            opener.create_database::<Bytes, Bytes>(txn, None).map(CommitOrAbort::<_, ()>::Commit)
-        })
-        .map_err(fail)?
-        .unwrap_commit();
-    Ok((env, table))
+        Ok(env)
+    }
 }
 
 /// The descriptors of a file that was opened just after the gate, the likely ones first.
@@ -377,6 +422,10 @@ fn lock_within(file: &File, limit: Duration) -> rustix::io::Result<()> {
             done => return done,
         }
     }
+}
+
+fn gate_failed(dir: &Dir, error: rustix::io::Errno) -> Error {
+    io_failed("lock", &dir.boot.join("gate"), error.into())
 }
 
 /// Somebody has been writing for seconds: a process that is stopped, or a disk that hangs.
@@ -477,18 +526,20 @@ impl Writing<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::file::dir::Place;
 
     #[tokio::test]
     async fn a_write_whose_caller_has_gone_never_happens() {
         let dir = tempfile::tempdir().expect("a directory");
         let place = Place::parse(dir.path().join("store").to_str().expect("a plain path")).expect("a place");
-        let store = Store::open(&place).expect("a store");
-        let other = OpenOptions::new().write(true).open(store.dir.boot.join("gate")).expect("the gate");
+        let dir = Arc::new(Dir::prepare(&place).expect("a directory"));
+        let store = Store::open(&dir).expect("a store");
+        let other = OpenOptions::new().write(true).open(dir.boot.join("gate")).expect("the gate");
         flock(&other, FlockOperation::LockExclusive).expect("shut");
 
         let written = Arc::new(AtomicBool::new(false));
         let mark = Arc::clone(&written);
-        let write = store.write(move |_| {
+        let write = store.write(&dir, move |_| {
             mark.store(true, Ordering::Release);
             Ok(())
         });
@@ -496,7 +547,7 @@ mod tests {
         assert!(waited.is_err(), "the gate is shut");
         flock(&other, FlockOperation::Unlock).expect("open");
         // The thread that waited goes through, and the next write after it.
-        store.write(|_| Ok(())).await.expect("the store is fine");
+        store.write(&dir, |_| Ok(())).await.expect("the store is fine");
         drop(store.lane.lock().await);
         assert!(!written.load(Ordering::Acquire));
     }
