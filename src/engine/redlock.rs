@@ -26,7 +26,7 @@ use self::node::{Node, Nodes, relabel, unlabelled};
 use self::place::Place;
 use self::rules::majority;
 use self::scripts::SCRIPTS;
-use super::keys::Keys;
+use super::keys::{Keys, beside};
 use super::link::Link;
 use super::reply::{host_text, owner_text};
 use super::scripts::Invocation;
@@ -253,10 +253,7 @@ impl Redlock {
 
     fn keys_of(&self, name: &Name, owner: OwnerId) -> Result<Arc<NameKeys>> {
         let keys = self.keys.of(name)?;
-        let side = |what: &str| {
-            let base = keys.token.strip_suffix("lock:token").unwrap_or(&keys.token);
-            format!("{base}redlock:{what}")
-        };
+        let side = |what: &str| beside(&keys.holder, &format!("redlock:{what}"));
         Ok(Arc::new(NameKeys {
             holder: keys.holder.clone(),
             token: side("token"),

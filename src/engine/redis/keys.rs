@@ -1,4 +1,8 @@
 //! Where a name is kept: its keys, all in one slot of a cluster.
+//!
+//! A lock's own key K is the prefix and the name, whose braces are escaped. What else is kept of a name stands beside K: at
+//! `{K}:WHAT`, or at `K{WHAT}` if the prefix has a hash tag. A brace after the prefix is written for no name, so no name's own key is
+//! where another's are kept. Raw keys are not escaped; those that look like one of ours are refused.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -78,23 +82,39 @@ impl NameKeys {
 
 impl Keys {
     /// Names with something before them.
-    pub(super) fn with_prefix(prefix: impl Into<String>) -> Keys {
-        Keys { prefix: prefix.into(), raw: false, known: Mutex::default() }
+    pub(super) fn with_prefix(prefix: impl Into<String>) -> Result<Keys> {
+        let prefix = prefix.into();
+        if is_odd(&prefix) {
+            return Err(Error::invalid(
+                "`prefix=` has braces without a hash tag; a cluster could not keep the keys of a name together. It looks like \
+                 `prefix=app:` or `prefix={app}:`",
+            ));
+        }
+        Ok(Keys { prefix, raw: false, known: Mutex::default() })
     }
 
     /// Names as they are.
     pub(super) fn raw() -> Keys {
-        Keys { raw: true, ..Keys::with_prefix("") }
+        Keys { prefix: String::new(), raw: true, known: Mutex::default() }
     }
 
     /// The key that strangers know.
-    pub(super) fn holder(&self, name: &Name) -> Result<String> {
+    fn holder(&self, name: &Name) -> Result<String> {
         let text = name.as_str();
+        if text.is_empty() && self.prefix.is_empty() {
+            return Err(Error::invalid("an empty name needs a `prefix=`; its key would be empty"));
+        }
         if self.raw {
-            let odd = tag(text).is_none() && text.contains(['{', '}']);
-            if odd {
+            if is_odd(text) {
                 return Err(Error::invalid(format!(
                     "the raw key `{text}` has braces without a hash tag; its other keys could not be kept beside it"
+                )));
+            }
+            if name.family() == Family::Lock
+                && let Some(other) = stands_beside(text, is_ours)
+            {
+                return Err(Error::invalid(format!(
+                    "the raw key `{text}` is where leasehold keeps what belongs to `{other}`; use another name"
                 )));
             }
             return Ok(text.to_owned());
@@ -164,9 +184,13 @@ impl Keys {
             escape(prefix, &mut start);
         }
         let start = glob(&start);
-        let mut patterns = vec![format!("{{{start}*}}:{family}:state")];
-        if tag(&start).is_some() || self.raw {
-            patterns.push(format!("{start}*:{family}:state"));
+        let tagged = tag(&self.prefix).is_some();
+        let mut patterns = Vec::new();
+        if !tagged {
+            patterns.push(format!("{{{start}*}}:{family}:state"));
+        }
+        if tagged || self.raw {
+            patterns.push(format!("{start}*{{{family}:state}}"));
         }
         if family == Family::Lock {
             patterns.push(format!("{start}*"));
@@ -176,22 +200,55 @@ impl Keys {
 
     /// The name that a key belongs to, if it is one of ours.
     pub(super) fn name(&self, family: Family, key: &str) -> Option<Name> {
-        let side = format!(":{family}:state");
-        let holder = match key.strip_suffix(&side) {
-            Some(tagged) => {
-                tagged.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(tagged)
-            }
-            None if family == Family::Lock && !key.starts_with('{') => key,
+        let state = format!("{family}:state");
+        let holder = match stands_beside(key, |what| what == state) {
+            Some(holder) => holder,
+            None if family == Family::Lock => key,
             None => return None,
         };
-        let text = if self.raw { holder.to_owned() } else { unescape(holder.strip_prefix(&self.prefix)?) };
-        Name::new(family, text).ok()
+        let text = if self.raw {
+            holder.to_owned()
+        } else {
+            let escaped = holder.strip_prefix(&self.prefix)?;
+            if escaped.contains(['{', '}']) {
+                return None;
+            }
+            unescape(escaped)
+        };
+        let name = Name::new(family, text).ok()?;
+        // What else is kept of a raw name.
+        self.holder(&name).ok()?;
+        Some(name)
     }
 }
 
-/// A key that lives in the same slot as `key`.
-fn beside(key: &str, what: &str) -> String {
-    if tag(key).is_some() { format!("{key}:{what}") } else { format!("{{{key}}}:{what}") }
+/// The key of what belongs to a key, in the same slot.
+pub(super) fn beside(key: &str, what: &str) -> String {
+    if tag(key).is_some() { format!("{key}{{{what}}}") } else { format!("{{{key}}}:{what}") }
+}
+
+/// The key that another one stands beside, if that is what [`beside`] makes of it for something of a kind.
+fn stands_beside(key: &str, is: impl Fn(&str) -> bool) -> Option<&str> {
+    if let Some((tagged, what)) = key.strip_suffix('}').and_then(|key| key.rsplit_once('{')) {
+        return (tag(tagged).is_some() && is(what)).then_some(tagged);
+    }
+    let (inner, what) = key.strip_prefix('{')?.split_once("}:")?;
+    (!inner.contains(['{', '}']) && is(what)).then_some(inner)
+}
+
+/// What is kept beside the key of a name.
+fn is_ours(what: &str) -> bool {
+    const PARTS: [&str; 6] = ["token", "state", "ends", "queue", "log", "holder"];
+    let of_a_name = |(family, part): (&str, &str)| {
+        let names = Family::ALL.iter().any(|known| known.word() == family) && PARTS.contains(&part);
+        names || family == "redlock" && (PARTS.contains(&part) || part.starts_with("gone:"))
+    };
+    what == "cell" || what.split_once(':').is_some_and(of_a_name)
+}
+
+/// True if a key has braces that decide nothing: what belongs to it would be in another slot.
+fn is_odd(key: &str) -> bool {
+    tag(key).is_none() && key.contains(['{', '}'])
 }
 
 /// The part of a key that decides its slot, if it is not the whole key.
@@ -246,7 +303,7 @@ mod tests {
     use super::*;
 
     fn keys(prefix: &str) -> Keys {
-        Keys::with_prefix(prefix)
+        Keys::with_prefix(prefix).expect("a prefix")
     }
 
     fn lock(text: &str) -> Name {
@@ -262,19 +319,119 @@ mod tests {
         assert_eq!(found.queue, "{lock:stock/42}:lock:queue");
         let semaphore = Name::new(Family::Semaphore, "a{b}").expect("a name");
         assert_eq!(keys("lock:").of(&semaphore).expect("keys").state, "{lock:a%7Bb%7D}:semaphore:state");
-        assert_eq!(keys("{app}:").of(&lock("x")).expect("keys").state, "{app}:x:lock:state");
+        assert_eq!(keys("{app}:").of(&lock("x")).expect("keys").state, "{app}:x{lock:state}");
+        let latch = Name::new(Family::Cell, "x").expect("a name");
+        assert_eq!(keys("lock:").cell(&latch).expect("a key"), "{lock:x}:cell");
+        assert_eq!(keys("{app}:").cell(&latch).expect("a key"), "{app}:x{cell}");
         let raw = Keys::raw();
-        assert_eq!(raw.of(&lock("user:{7}:lock")).expect("keys").state, "user:{7}:lock:lock:state");
-        assert!(raw.of(&lock("a}b")).is_err());
+        assert_eq!(raw.of(&lock("user:7")).expect("keys").state, "{user:7}:lock:state");
+        assert_eq!(raw.of(&lock("user:{7}:lock")).expect("keys").state, "user:{7}:lock{lock:state}");
     }
+
+    /// Names that look like something of another's.
+    const TEXTS: [&str; 19] = [
+        "",
+        "x",
+        "50%",
+        "%7B",
+        "{",
+        "}{",
+        "a{b}c%25",
+        "é%7Bé",
+        "*?[x]",
+        "x:lock:state",
+        "x:lock:token",
+        "x{lock:state}",
+        "x{lock:token}",
+        "{x}:lock:state",
+        "a}:lock:state",
+        "x:semaphore:holder",
+        "x{semaphore:holder}",
+        "x:cell",
+        "x{cell}",
+    ];
+    const FAMILIES: [Family; 3] = [Family::Lock, Family::Semaphore, Family::Election];
+    const PREFIXES: [&str; 6] = ["lock:", "", "{app}:", "a:{b}{", "{a}{b}}", "%7B:"];
 
     #[test]
     fn names_come_back_from_keys() {
-        for text in ["", "a", "50%", "%7B", "{", "}{", "a{b}c%25", "é%7Bé", "*?[x]"] {
-            let keys = keys("lock:");
-            let found = keys.of(&lock(text)).expect("keys");
-            assert_eq!(keys.name(Family::Lock, &found.holder), Some(lock(text)), "{text}");
-            assert_eq!(keys.name(Family::Lock, &found.state), Some(lock(text)), "{text}");
+        for prefix in PREFIXES {
+            let keys = keys(prefix);
+            for (text, family) in TEXTS.iter().flat_map(|text| FAMILIES.map(|family| (text, family))) {
+                let name = Name::new(family, *text).expect("a name");
+                if text.is_empty() && prefix.is_empty() {
+                    continue;
+                }
+                let found = keys.of(&name).expect("keys");
+                assert_eq!(keys.name(family, &found.state), Some(name.clone()), "{prefix} {text}");
+                if family == Family::Lock {
+                    assert_eq!(keys.name(family, &found.holder), Some(name), "{prefix} {text}");
+                }
+                for key in [&found.token, &found.ends, &found.queue, &found.log] {
+                    for family in FAMILIES {
+                        assert_eq!(keys.name(family, key), None, "{prefix} {text}: {key}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_names_have_a_key_in_common() {
+        for keys in PREFIXES.map(keys).into_iter().chain([Keys::raw()]) {
+            let mut all = std::collections::BTreeMap::new();
+            for (text, family) in TEXTS.iter().flat_map(|text| FAMILIES.map(|family| (text, family))) {
+                let name = Name::new(family, *text).expect("a name");
+                let Ok(found) = keys.of(&name) else { continue };
+                let latch = Name::new(Family::Cell, *text).expect("a name");
+                all.insert(keys.cell(&latch).expect("a key"), latch);
+                for key in found.all() {
+                    let other = all.insert(key.to_owned(), name.clone());
+                    assert_eq!(other, None, "{:?} at {key}", keys.prefix);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_keys_of_a_name_are_in_one_slot() {
+        let slot = |key: &str| tag(key).unwrap_or(key).to_owned();
+        for keys in PREFIXES.map(keys).into_iter().chain([Keys::raw()]) {
+            for text in TEXTS {
+                let Ok(found) = keys.of(&lock(text)) else { continue };
+                for key in found.all() {
+                    assert_eq!(slot(key), slot(&found.holder), "{:?} {text}", keys.prefix);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn prefixes_that_a_cluster_can_not_keep_together_are_refused() {
+        for prefix in ["{", "}", "{}", "{}:{a}", "a}b", "{app:", "}{", "app}:"] {
+            let error = Keys::with_prefix(prefix).expect_err(prefix).to_string();
+            assert!(error.contains("hash tag"), "{error}");
+        }
+    }
+
+    #[test]
+    fn raw_keys_are_refused_where_something_else_is_kept() {
+        let raw = Keys::raw();
+        for text in
+            ["x", "x:lock:state", "{x}", "{x}:y", "{x}:lock", "a{x}b{c}", "{x}:lock:states", "{x}{y:state}"]
+        {
+            raw.of(&lock(text)).expect(text);
+        }
+        for text in
+            ["{x}:lock:state", "{x}:semaphore:holder", "{x}:cell", "a{x}{lock:token}", "{x}:redlock:gone:1"]
+        {
+            let error = raw.of(&lock(text)).expect_err(text).to_string();
+            assert!(error.contains("belongs to"), "{error}");
+            // Only the key of a lock is the name itself.
+            raw.of(&Name::new(Family::Semaphore, text).expect("a name")).expect(text);
+        }
+        for text in ["a}b", "{}", "{a", "a}:lock:state"] {
+            assert!(raw.of(&lock(text)).expect_err(text).to_string().contains("hash tag"));
         }
     }
 

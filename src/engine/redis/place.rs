@@ -89,14 +89,18 @@ impl Place {
                  the sentinels or the cluster",
             ));
         }
+        let keys = match options.keys {
+            Some(keys) => keys,
+            None => Keys::with_prefix("lock:")?,
+        };
         // Nobody gives up the prefix but to share keys.
-        let raw = options.keys.as_ref().is_some_and(|keys| keys.raw);
+        let strangers = options.strangers || keys.raw;
         Ok(Place {
             servers,
-            keys: options.keys.unwrap_or_else(|| Keys::with_prefix("lock:")),
+            keys,
             eviction_allowed: options.eviction_allowed,
             copies: options.copies,
-            strangers: options.strangers || raw,
+            strangers,
         })
     }
 }
@@ -107,7 +111,7 @@ fn options(query: &str, scheme: &str) -> Result<Options> {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         let text = || decode(value);
         match (name, value) {
-            ("prefix", _) => options.keys = Some(Keys::with_prefix(text())),
+            ("prefix", _) => options.keys = Some(Keys::with_prefix(text())?),
             ("raw", "" | "true") => options.keys = Some(Keys::raw()),
             ("strangers", "" | "true") => options.strangers = true,
             ("eviction", "allow") => options.eviction_allowed = true,
