@@ -56,6 +56,8 @@ pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
 /// As [`connect`].
 pub async fn open(url: &str, options: &Options) -> Result<Box<dyn Engine>> {
     let (scheme, rest) = url.split_once(':').ok_or_else(|| {
+        // A `@` comes after a password.
+        let url = if url.contains('@') { "…" } else { url };
         Error::invalid(format!("`{url}` is not the URL of an engine; for a directory say `file:{url}`"))
     })?;
     match scheme {
@@ -65,7 +67,8 @@ pub async fn open(url: &str, options: &Options) -> Result<Box<dyn Engine>> {
         | "rediss+cluster" => open_redis(url).await,
         "redlock" | "redlocks" => open_redlock(url).await,
         other => Err(Error::invalid(format!(
-            "there is no engine `{other}:` in this version; there are `memory:`, `file:`, `redis:` and `redlock:`"
+            "there is no engine `{}:` in this version; there are `memory:`, `file:`, `redis:` and `redlock:`",
+            if other.contains('@') { "…" } else { other }
         ))),
     }
 }

@@ -68,7 +68,10 @@ impl Place {
     pub(super) fn parse(url: &str) -> Result<Place> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let (scheme, rest) = address.split_once(':').unwrap_or((address, ""));
-        let options = options(query, scheme)?;
+        if scheme != "redis+unix" {
+            check_password(address, query)?;
+        }
+        let options = options(query, scheme, may_be_shown(address, query))?;
         let (plain, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         let servers = match kind {
             "sentinel" => Servers::One(Source::Sentinels(sentinels(plain, rest, &options)?)),
@@ -105,7 +108,8 @@ impl Place {
     }
 }
 
-fn options(query: &str, scheme: &str) -> Result<Options> {
+/// `shown` if what is wrong may be named.
+fn options(query: &str, scheme: &str, shown: bool) -> Result<Options> {
     let mut options = Options::default();
     for option in query.split('&').filter(|option| !option.is_empty()) {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
@@ -130,8 +134,7 @@ fn options(query: &str, scheme: &str) -> Result<Options> {
             ("db" | "user" | "pass", _) if scheme == "redis+unix" => options.rest.push(option.to_owned()),
             _ => {
                 // What looks like an option may be the rest of a password with a `?` or an `&` in it.
-                let secret = query.contains('@') || query.contains("pass");
-                let option = if secret { "…" } else { name };
+                let option = if shown && is_option(option) { name } else { "…" };
                 return Err(Error::invalid(format!(
                     "`redis:` has no option `{option}` like that; there are `prefix=TEXT`, `raw`, `strangers`, \
                      `wait=N`, `wait=majority`, `eviction=allow`, `ca=FILE`, `cert=FILE` with `key=FILE`, \
@@ -202,7 +205,7 @@ fn info(url: &str, options: &Options) -> Result<ConnectionInfo> {
     let wrong = |error: redis::RedisError| {
         // The driver's own words may repeat the URL, and with it the password.
         Error::invalid(format!(
-            "`{}` is not the URL of a server ({}); it looks like `redis://HOST:PORT/DB`",
+            "`{}` is not the URL of a server ({}); it looks like `redis://USER:PASSWORD@HOST:PORT/DB` ({WRITTEN})",
             without_password(url),
             error.category()
         ))
@@ -235,12 +238,73 @@ fn with_certificates(info: ConnectionInfo, options: &Options) -> Result<Connecti
     Ok(info)
 }
 
-/// A URL as it may be shown. It need not be a good one.
-fn without_password(url: &str) -> String {
-    let (Some((_, host)), Some((scheme, _))) = (url.rsplit_once('@'), url.split_once(':')) else {
-        return url.to_owned();
+/// How a password is written that has letters which mean something in a URL.
+const WRITTEN: &str =
+    "`/`, `?`, `#`, `,` and `@` in a password are written `%2F`, `%3F`, `%23`, `%2C` and `%40`";
+
+/// Refuses a URL whose password ends it too early: what comes after would be taken for hosts, names and options, and said aloud.
+pub(super) fn check_password(address: &str, query: &str) -> Result<()> {
+    let after_hosts = parts(address).2;
+    if after_hosts.contains('@') || !address.contains('@') && query.contains('@') {
+        return Err(Error::invalid(format!(
+            "the URL has a `@` after its hosts; {WRITTEN}, and `@` in an option `%40`, too"
+        )));
+    }
+    Ok(())
+}
+
+/// The scheme of an address, what comes before its path, and the path.
+fn parts(address: &str) -> (&str, &str, &str) {
+    let (scheme, rest) = address.split_once(':').unwrap_or((address, ""));
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let (authority, path) = rest.split_at(rest.find(['/', '#']).unwrap_or(rest.len()));
+    (scheme, authority, path)
+}
+
+/// True if this can only be a host, perhaps with a port.
+fn is_host(text: &str) -> bool {
+    let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        Some((host, rest)) => (host, rest.strip_prefix(':').unwrap_or(rest)),
+        None => text.split_once(':').unwrap_or((text, "")),
     };
-    format!("{scheme}://…@{host}")
+    let six = host.contains(':') && text.starts_with('[');
+    let letter = |letter: char| {
+        letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_') || six && letter == ':'
+    };
+    host.chars().all(letter) && (port.is_empty() || port.parse::<u16>().is_ok())
+}
+
+/// True if this looks like an option with a value.
+pub(super) fn is_option(text: &str) -> bool {
+    let letter = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    text.split_once('=').is_some_and(|(name, _)| name.chars().all(letter))
+}
+
+/// True if nothing in a URL can be part of a password: there is none, and no place where one could begin.
+pub(super) fn may_be_shown(address: &str, query: &str) -> bool {
+    let (_, authority, path) = parts(address);
+    let path = path.strip_prefix('/').unwrap_or(path);
+    authority.split(',').all(is_host) && is_host(path) && !query.contains('@') && !query.contains("pass")
+}
+
+/// A URL as it may be shown: its scheme, and its hosts if it is certain that they are some. It need not be a good one.
+fn without_password(url: &str) -> String {
+    let (address, _) = url.split_once('?').unwrap_or((url, ""));
+    let (scheme, authority, _) = parts(address);
+    let (login, hosts) = match authority.rsplit_once('@') {
+        Some((_, hosts)) => ("…@", hosts),
+        None => ("", authority),
+    };
+    let scheme = if scheme.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '+') {
+        scheme
+    } else {
+        "…"
+    };
+    if hosts.split(',').all(is_host) {
+        format!("{scheme}://{login}{hosts}")
+    } else {
+        format!("{scheme}://…")
+    }
 }
 
 /// Undoes percent-encoding; what is not encoded stays.
@@ -313,9 +377,88 @@ mod tests {
             "redis:u:secret@h",
             "redis://u:half?secret@h",
             "redis+unix:///s?pass=half&secret",
+            // Without `@`.
+            "redis://u:secret",
+            "redis://u:secret/0",
+            "redis://u:secret?prefix=a",
+            "redis://:secret",
+            "redis:u:secret",
+            "redis:/u:secret@h",
+            "redis:///u:secret@h",
+            "redis:///u:secret",
+            "redis://u:secret:6379",
+            "redis://u:secret#",
+            "redis://u:secret h",
+            "redis+cluster://u:secret",
+            "redis+cluster://u:secret,b:1",
+            "redis+sentinel://u:secret,b:1/stock",
+            "redis+sentinel://u:secret/stock",
+            "redis+sentinel://u:secret:26379/stock",
+            "redis+unix://u:secret",
+            "redis+unix:u:secret",
+            // With letters that mean something else: the rest of the password comes in a place of its own.
+            "redis://u:secret/half@h",
+            "redis://u:12/secret@h",
+            "redis://u:secret?half@h",
+            "redis://u:12?secret@h",
+            "redis://u:12?prefix=secret@h",
+            "redis://u:12?wait=secret@h",
+            "redis://u:secret?prefix=half@h",
+            "redis://u:secret#half@h",
+            "redis://u:12#secret@h",
+            "redis://u:12?secret",
+            "redis://u:se?secret",
+            "redis://u:half&secret@h:x",
+            "redis://u:half&secret@h?speed=secret",
+            "redis+cluster://u:12/secret@a,b",
+            "redis+cluster://u:secret/half@a,b",
+            "redis+cluster://u:12?secret@a,b",
+            "redis+sentinel://u:12/secret@a/stock",
+            "redis+sentinel://u:secret/half@a/stock",
+            "redis+sentinel://u:12,secret@a:x/stock",
+            "redis+sentinel://u:12#secret@a/stock",
+            // Encoded, wrongly.
+            "redis://u:secret%@h:x",
+            "redis://u:%secret",
+            "redis://u%3Asecret%40h:x",
+            "redis+cluster://u:%73secret,b",
+            // Something else is wrong.
+            "redis://u:secret@h/x",
+            "redis://u:secret@h:99999",
+            "redis://u:secret@[::1",
+            "redis://u:secret@h?wait=x",
+            "redis://u:secret@h?prefix={",
+            "redis://u:secret@h?ca=x",
+            "redis+sentinel://u:secret@h",
+            "redis+sentinel://u:secret@h?sentinel_password=secret",
         ] {
-            let error = Place::parse(url).err().expect("refused").to_string();
-            assert!(!error.contains("secret"), "{error}");
+            let error = Place::parse(url).err();
+            // A port that is a number can not be told from a password that is one.
+            let error = error.unwrap_or_else(|| panic!("{url} is not refused"));
+            for said in [error.to_string(), format!("{error:?}")] {
+                assert!(!said.contains("secret") && !said.contains("half"), "{url}: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_where_it_can_not_be_a_password() {
+        for (url, words) in [
+            ("redis://h:1/x", "`redis://h:1` is not the URL of a server"),
+            ("redis://u:secret@h/x", "`redis://…@h` is not the URL of a server"),
+            ("redis://[::1]:7/x", "`redis://[::1]:7` is not"),
+            ("redis://h?speed=9", "no option `speed`"),
+            ("redis+cluster://a:1,b:2?speed=9", "no option `speed`"),
+            ("redis+sentinel://a:1,b:2/stock?speed=9", "no option `speed`"),
+            ("redis://a?prefix={", "hash tag"),
+        ] {
+            let error = Place::parse(url).err().expect(url).to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        // What is encoded is understood.
+        for password in ["%2F", "%3F", "%23", "%2C", "%40", "%25", "a&b", "a=b"] {
+            Place::parse(&format!("redis://u:{password}@h/1?prefix=a@b")).expect(password);
+            Place::parse(&format!("redis+sentinel://u:{password}@a,b/stock")).expect(password);
         }
     }
 

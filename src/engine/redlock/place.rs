@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::keys::Keys;
-use super::super::place::{Place as Single, Servers};
+use super::super::place::{Place as Single, Servers, check_password, is_option, may_be_shown};
 use super::super::target::Target;
 use super::ENGINE;
 use crate::error::{Error, Result};
@@ -28,15 +28,17 @@ impl Place {
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         let (authority, db) = rest.split_once('/').unwrap_or((rest, ""));
         let plain = if scheme == "redlocks" { "rediss" } else { "redis" };
+        check_password(address, query)?;
+        // What looks like an option may be the rest of a password.
+        let shown = may_be_shown(address, query);
         let mut max_lease = MAX_LEASE;
         let mut options = Vec::new();
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=').unwrap_or((option, "")) {
-                ("max_lease", value) => max_lease = duration(value)?,
+                ("max_lease", value) => max_lease = duration(value, shown)?,
                 ("prefix" | "raw" | "eviction" | "ca" | "cert" | "key", _) => options.push(option),
                 (name, _) => {
-                    // What looks like an option may be the rest of a password.
-                    let name = if query.contains('@') { "…" } else { name };
+                    let name = if shown && is_option(option) { name } else { "…" };
                     return Err(Error::invalid(format!(
                         "`redlock:` has no option `{name}`; there are `max_lease=60s`, `prefix=TEXT`, `raw`, `eviction=allow`, \
                          `ca=FILE`, and `cert=FILE` with `key=FILE`"
@@ -91,11 +93,12 @@ impl Place {
     }
 }
 
-/// Reads `60s`, `500ms` or `60`.
-fn duration(text: &str) -> Result<Duration> {
+/// Reads `60s`, `500ms` or `60`; `shown` if the text may be.
+fn duration(text: &str, shown: bool) -> Result<Duration> {
     let (number, unit) =
         text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
     let wrong = || {
+        let text = if shown { text } else { "…" };
         Error::invalid(format!(
             "`max_lease={text}` is not a time between 100ms and a day; it looks like `60s`, `500ms` or `5m`"
         ))
@@ -151,9 +154,30 @@ mod tests {
             "redlock://u:half/secret@a,b,c",
             "redlock://u:half#secret@a,b,c",
             "redlock://u:half,secret@a,b",
+            "redlock://u:secret,b,c",
+            "redlock://u:secret,b,c/1",
+            "redlock://:secret,b,c",
+            "redlock://a,u:secret,c",
+            "redlock://a,b,u:secret",
+            "redlock:u:secret,b,c",
+            "redlock:///u:secret@a,b,c",
+            "redlock://u:secret",
+            "redlock://u:secret/1",
+            "redlock://u:secret/half@a,b,c",
+            "redlock://u:12/secret@a,b,c",
+            "redlock://u:secret?half@a,b,c",
+            "redlock://u:12?max_lease=secret@a,b,c",
+            "redlock://u:12?secret",
+            "redlock://u:secret@a,b,c?max_lease=secret",
+            "redlock://u:secret@a,b,c?secret",
+            "redlock://u:secret#half@a,b,c",
+            "redlock://u:%secret,b,c",
+            "redlock://u:secret@a,a,c",
         ] {
-            let error = Place::parse(url).err().expect("refused").to_string();
-            assert!(!error.contains("secret"), "{error}");
+            let error = Place::parse(url).err().unwrap_or_else(|| panic!("{url} is not refused"));
+            for said in [error.to_string(), format!("{error:?}")] {
+                assert!(!said.contains("secret") && !said.contains("half"), "{url}: {said}");
+            }
         }
     }
 }

@@ -324,7 +324,20 @@ async fn say_everything(server: &Redis, proxy: &Proxy) -> Vec<String> {
         "redis+unix:///nowhere?pass=one&canary".to_owned(),
         "rediss://app:canary@127.0.0.1:1".to_owned(),
     ];
-    for url in urls {
+    // Not quite the URL of an engine, or without the `@`.
+    let more = [
+        "canary@127.0.0.1",
+        "canary@127.0.0.1:6379",
+        "app:canary@127.0.0.1",
+        "redis://app:canary",
+        "redis+cluster://app:canary,b:1",
+        "redis+sentinel://app:canary,b:1/stock",
+        "redis+sentinel://app:1/canary@127.0.0.1/stock",
+        "redis+cluster://app:1/canary@127.0.0.1",
+        "redlock://app:canary,b,c",
+        "redlock://app:1/canary@127.0.0.1,b,c",
+    ];
+    for url in urls.into_iter().chain(more.map(str::to_owned)) {
         let error = refused(&url).await;
         said.push(format!("{error} {error:?}"));
     }
