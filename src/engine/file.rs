@@ -159,6 +159,7 @@ impl File {
         if tasks.mailbox.is_some() {
             return Ok(());
         }
+        self.desk.store.check(&self.desk.dir)?;
         let mailbox = self.desk.post.listen(&self.desk.dir, self.seat)?;
         let hints = Arc::clone(&self.hints);
         let listening = self.runtime.spawn(async move {
@@ -263,9 +264,6 @@ impl Engine for File {
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
         Box::pin(async move {
             self.check_seated()?;
-            if self.desk.store.moved(&self.desk.dir) {
-                return Err(store::gone(&self.desk.dir.root));
-            }
             // Who holds for long is told when its claim is broken.
             self.open_mailbox()?;
             let (desk, renewals) = (Arc::clone(&self.desk), renewals.to_vec());

@@ -27,6 +27,8 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
             a_full_disk_is_a_clear_error_and_nothing_is_lost,
             a_removed_store_is_noticed,
             a_moved_store_is_noticed,
+            a_moved_store_is_refused_at_the_next_use,
+            a_path_that_leads_elsewhere_is_noticed,
             a_store_is_private_unless_shared,
             a_path_of_any_length_works,
             the_stores_own_lock_is_kept,
@@ -231,6 +233,58 @@ async fn a_moved_store_is_noticed(mut ground: Ground) {
     fs::rename(dir(&ground), dir(&ground).with_extension("moved")).expect("moved");
     assert_eq!(soon("the doubt", guard.endangered()).await, Standing::InDoubt);
     soon("the loss", guard.lost()).await;
+}
+
+fn says_moved<T: std::fmt::Debug>(answer: leasehold::Result<T>) {
+    let error = answer.expect_err("the store is not there any more");
+    assert!(error.to_string().contains("was removed or moved while in use"), "{error}");
+}
+
+async fn a_moved_store_is_refused_at_the_next_use(mut ground: Ground) {
+    for round in 0..30 {
+        let old = ground.client().await;
+        let held = old.mutex("held").expect("a name").lock().await.expect("free");
+        let waits = old.mutex("waits").expect("a name");
+        drop(waits.lock_for(ms(5)).await.expect("an answer"));
+        let moved = dir(&ground).with_extension(format!("moved-{round}"));
+        fs::rename(dir(&ground), &moved).expect("moved");
+        // In this process and in another one, those who come now find a new store.
+        let new = ground.client().await;
+        let mut child = ground.child().await.expect("a process");
+        let x = new.mutex("x").expect("a name").lock().await.expect("free");
+        assert_eq!(child.ask("try x 30000").await, "busy");
+        says_moved(old.mutex("x").expect("a name").try_lock().await);
+        says_moved(old.look(Family::Lock, "x").await.map(drop));
+        says_moved(old.list(Family::Lock, None, 10).await);
+        says_moved(old.break_claims(Family::Lock, "x").await);
+        says_moved(held.release().await);
+        x.release().await.expect("held");
+        // What was held is still held where the store is now, and known to this process.
+        let there = leasehold::connect(&format!("file:{}", moved.display())).await.expect("a store");
+        let listed = there.list(Family::Lock, None, 10).await.expect("a list");
+        assert_eq!(listed.len(), 1, "{listed:?}");
+        assert!(there.mutex("held").expect("a name").try_lock().await.expect("an answer").is_none());
+        drop((old, new, there));
+    }
+}
+
+async fn a_path_that_leads_elsewhere_is_noticed(ground: Ground) {
+    let base = dir(&ground);
+    for version in ["v1", "v2"] {
+        fs::create_dir_all(base.join(version)).expect("a directory");
+    }
+    let current = base.join("current");
+    std::os::unix::fs::symlink("v1", &current).expect("a link");
+    let url = format!("file:{}", current.join("locks").display());
+    let old = leasehold::connect(&url).await.expect("a store");
+    let held = old.mutex("x").expect("a name").lock().await.expect("free");
+    std::os::unix::fs::symlink("v2", base.join("next")).expect("a link");
+    fs::rename(base.join("next"), &current).expect("replaced");
+    let new = leasehold::connect(&url).await.expect("a store");
+    says_moved(old.mutex("y").expect("a name").try_lock().await);
+    let taken = new.mutex("x").expect("a name").try_lock().await.expect("an answer");
+    assert!(taken.is_some(), "another store");
+    says_moved(held.release().await);
 }
 
 fn mode(path: &Path) -> u32 {

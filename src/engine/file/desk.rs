@@ -49,13 +49,18 @@ impl Desk {
     }
 
     fn alive(&self, seat: Seat) -> bool {
-        seat == self.seat || self.peers.alive(&self.dir, seat)
+        seat == self.seat || self.peers.alive(&self.dir, seat) || self.moved()
+    }
+
+    /// True if the store was moved since the write began: then nobody's files are found, and nothing follows from that.
+    fn moved(&self) -> bool {
+        !self.store.in_place(&self.dir).unwrap_or(false)
     }
 
     /// The row of a name, with the claims in it that are kept: every rule starts from here.
     fn load(&self, row: &[u8], now: Micros) -> Result<Record, RowError> {
         let mut record: Record = rows::decode(row)?;
-        let kept = |seat| seat != self.seat && self.peers.kept(&self.dir, seat);
+        let kept = |seat| seat != self.seat && (self.peers.kept(&self.dir, seat) || self.moved());
         record.state.keep_claims(now, kept);
         Ok(record)
     }

@@ -16,10 +16,13 @@
 //! when a name is taken. A store of another boot may be damaged; it is never opened, only thrown away. Tokens keep
 //! rising because they start above the floor, which is written through to the disk before it is used.
 
+use std::ffi::{CStr, CString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::RenameFlags;
@@ -98,7 +101,9 @@ impl Place {
             };
         }
         let dir = if dir.is_empty() { default_dir()? } else { PathBuf::from(dir) };
-        Ok(Place { dir, share })
+        // The process may go to another directory later.
+        let dir = std::path::absolute(&dir).map_err(|error| io_failed("find", &dir, error))?;
+        Ok(Place { dir: dir.components().collect(), share })
     }
 }
 
@@ -124,6 +129,12 @@ impl FileId {
     pub(super) fn of(found: &fs::Metadata) -> FileId {
         FileId { device: found.dev(), inode: found.ino() }
     }
+
+    /// Which file is at a path now. Asked all the time, so it allocates nothing.
+    pub(super) fn at(path: &CStr) -> rustix::io::Result<FileId> {
+        let found = rustix::fs::stat(path)?;
+        Ok(FileId { device: found.st_dev, inode: found.st_ino })
+    }
 }
 
 /// A store that is in place for this boot of the machine.
@@ -132,6 +143,10 @@ pub(super) struct Dir {
     pub(super) root: PathBuf,
     /// The part for this boot.
     pub(super) boot: PathBuf,
+    /// The gate, by the path that the user gave. Others will look for the store there, wherever it is now.
+    pub(super) gate: CString,
+    /// When the store was last seen there, in microseconds of the system's clock.
+    pub(super) seen_at: AtomicU64,
     pub(super) share: Share,
     /// What to add to the time since boot.
     pub(super) base: u64,
@@ -158,7 +173,10 @@ impl Dir {
             }
             Err(error) => return Err(io_failed("read", &boot.join("base"), error)),
         };
-        Ok(Dir { root, boot, share, base })
+        let gate = place.dir.join(boot.file_name().unwrap_or_default()).join("gate");
+        let gate = CString::new(gate.into_os_string().into_vec())
+            .map_err(|_| Error::invalid("a directory has no NUL in its name"))?;
+        Ok(Dir { root, boot, gate, seen_at: AtomicU64::new(0), share, base })
     }
 
     /// The store's time now, in microseconds.
@@ -409,7 +427,6 @@ fn write_new(root: &Path, share: Share, bytes: &[u8]) -> Result<PathBuf> {
 
 /// A number that no other thread of this process has been given.
 fn unique() -> u64 {
-    use std::sync::atomic::{AtomicU64, Ordering};
     static COUNT: AtomicU64 = AtomicU64::new(0);
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
@@ -494,11 +511,6 @@ fn remove_other_boots(root: &Path, boot: &Path) {
     }
 }
 
-/// True if the file that was opened is no longer in the directory: somebody removed the store.
-pub(super) fn removed(file: &File) -> bool {
-    file.metadata().is_ok_and(|found| found.nlink() == 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -521,7 +533,10 @@ mod tests {
         let place = |rest: &str| Place::parse(rest).expect("a place");
         assert_eq!(place("/a/b"), Place { dir: "/a/b".into(), share: Share::Private });
         assert_eq!(place("///a/b"), Place { dir: "/a/b".into(), share: Share::Private });
-        assert_eq!(place("rel?share=group"), Place { dir: "rel".into(), share: Share::Group });
+        let here = std::env::current_dir().expect("a directory");
+        assert_eq!(place("rel?share=group"), Place { dir: here.join("rel"), share: Share::Group });
+        // A slash at the end would lead through a link.
+        assert_eq!(place("/a/./b/").dir.as_os_str(), "/a/b");
         assert!(place("").dir.is_absolute(), "the default does not depend on where one stands");
         assert!(Place::parse("/a?size=9").is_err());
     }

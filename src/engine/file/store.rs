@@ -19,7 +19,7 @@ use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RwTxn, WithoutTls};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-use super::dir::{self, Dir, FileId};
+use super::dir::{Dir, FileId, floor_suffices};
 use super::failure::{failed, io_failed};
 use super::fork;
 use super::rows::{SWEPT, Table};
@@ -31,8 +31,8 @@ use crate::random;
 const LARGEST: usize = if cfg!(target_pointer_width = "64") { 4 << 30 } else { 256 << 20 };
 /// How the names of directories start that are there only while the store is opened by other names.
 pub(super) const LINKS: &str = "links-";
-/// How often it is checked, in microseconds, that the store was not removed.
-const CHECK_EVERY: u64 = 10_000;
+/// For how long, in microseconds, a look at where the store is does for every use.
+const LOOK_EVERY: u64 = 100;
 /// How long the gate may be shut. A write takes microseconds.
 const GATE_LIMIT: Duration = Duration::from_secs(3);
 /// How often a gate that is taken is tried again before a thread is sent to wait for it: at once, and after a nap.
@@ -55,8 +55,6 @@ pub(super) struct Store {
     lane: Arc<tokio::sync::Mutex<()>>,
     floor: AtomicU64,
     pid: u32,
-    /// When it was last seen that the store is still there, on the system's clock.
-    checked_at: AtomicU64,
 }
 
 /// The stores that are open in this process.
@@ -98,6 +96,10 @@ impl Store {
                 }
                 None => {
                     let (env, table) = open_first(dir, &gate)?;
+                    // What was opened by its path is what the gate belongs to.
+                    if FileId::at(&dir.gate) != Ok(id) {
+                        return Err(gone(&dir.root));
+                    }
                     let floor = dir.raise_floor(dir.now())?;
                     let store = Arc::new(Store {
                         env: Some(env),
@@ -108,7 +110,6 @@ impl Store {
                         lane: Arc::default(),
                         floor: AtomicU64::new(floor),
                         pid: fork::pid(),
-                        checked_at: AtomicU64::new(0),
                     });
                     stores.open.insert(id, Arc::downgrade(&store));
                     return Ok(store);
@@ -243,33 +244,33 @@ impl Store {
     }
 
     /// Makes sure that the store can be used, and says what time it is on the system's clock.
-    fn check(&self, dir: &Dir) -> Result<u64> {
+    pub(super) fn check(&self, dir: &Dir) -> Result<u64> {
         self.check_process()?;
         let now = SystemClock.now().as_micros();
-        if now.saturating_sub(self.checked_at.load(Ordering::Relaxed)) > CHECK_EVERY {
-            self.checked_at.store(now, Ordering::Relaxed);
-            if dir::removed(&self.gate) {
+        // A write that began just before the store was moved ends in it as well: there is always such a moment.
+        // To look that often and no more keeps a look from costing a quarter of a write.
+        if now.saturating_sub(dir.seen_at.load(Ordering::Relaxed)) >= LOOK_EVERY {
+            if !self.in_place(dir)? {
                 return Err(gone(&dir.root));
             }
+            dir.seen_at.store(now, Ordering::Relaxed);
         }
         Ok(now)
     }
 
-    /// True if the store is no longer where others would look for it.
-    pub(super) fn moved(&self, dir: &Dir) -> bool {
-        use std::os::unix::fs::MetadataExt as _;
-        let ours = self.gate.metadata();
-        let there = std::fs::metadata(dir.boot.join("gate"));
-        match (ours, there) {
-            (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) != (there.dev(), there.ino()),
-            (_, Err(error)) => error.kind() == std::io::ErrorKind::NotFound,
-            (Err(_), _) => false,
+    /// False if the store is no longer where others would look for it: it was removed, moved, or the path leads
+    /// elsewhere now.
+    pub(super) fn in_place(&self, dir: &Dir) -> Result<bool> {
+        match FileId::at(&dir.gate) {
+            Ok(there) => Ok(there == self.id),
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(false),
+            Err(error) => Err(io_failed("look at", &dir.root, error.into())),
         }
     }
 
     /// Makes sure that a token can be given out and will never be given again, whatever happens to the machine.
     pub(super) fn reserve(&self, dir: &Dir, last_token: u64) -> Result<()> {
-        if !dir::floor_suffices(self.floor.load(Ordering::Acquire), last_token) {
+        if !floor_suffices(self.floor.load(Ordering::Acquire), last_token) {
             let floor = dir.raise_floor(last_token)?;
             self.floor.store(floor, Ordering::Release);
         }
