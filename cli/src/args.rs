@@ -1,12 +1,14 @@
 //! What can be typed.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use leasehold::Family;
 
+use crate::print::visible;
 use crate::{duration, exit, name};
 
 /// Hold a name while a command runs, see who holds what, and take it away.
@@ -27,15 +29,30 @@ const WIDEST: usize = 100;
 impl Args {
     /// Understands what was typed.
     pub(crate) fn typed() -> Result<Args, clap::Error> {
+        Args::understand(std::env::args_os()).map_err(|error| {
+            // The error quotes what was typed, in a text of several lines: a line feed in a word must not look like a
+            // line of ours. What was typed is as wrong when it is made visible first.
+            let visible = std::env::args_os().map(|word| {
+                let chunks = word.as_bytes().utf8_chunks();
+                let seen =
+                    chunks.flat_map(|chunk| [visible(chunk.valid()).as_bytes(), chunk.invalid()].concat());
+                OsString::from_vec(seen.collect())
+            });
+            Args::understand(visible).err().unwrap_or(error)
+        })
+    }
+
+    fn understand(mut words: impl Iterator<Item = OsString>) -> Result<Args, clap::Error> {
+        let first: Vec<OsString> = words.by_ref().take(2).collect();
         // What `run` costs is paid by every command that runs under a name, so the other commands are left out when
         // they were not asked for: that halves the time this takes.
-        if std::env::args_os().nth(1).is_some_and(|word| word == "run") {
+        if first.get(1).is_some_and(|word| word == "run") {
             let run = clap::Command::new("leasehold run").no_binary_name(true).max_term_width(WIDEST);
             let run = <Run as clap::Args>::augment_args(run);
-            let matches = run.try_get_matches_from(std::env::args_os().skip(2))?;
+            let matches = run.try_get_matches_from(words)?;
             return Ok(Args { command: Command::Run(Run::from_arg_matches(&matches)?) });
         }
-        Args::try_parse()
+        Args::try_parse_from(first.into_iter().chain(words))
     }
 }
 

@@ -3,11 +3,13 @@
 //! The codes are those of `sysexits.h`, which scripts and mail systems know, and of the shell. They lie apart from the
 //! small codes that most commands use for themselves.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use leasehold::Error;
+
+use crate::print;
 
 /// `show` and `break`: nobody holds the name.
 pub(crate) const FREE: u8 = 1;
@@ -119,11 +121,12 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
         _ => {
             let text = error.render().to_string();
             let text = text.strip_prefix("error: ").unwrap_or(&text);
-            write!(io::stderr(), "leasehold: {text}").ok();
-            if error.kind() == ErrorKind::UnknownArgument && forgot_dashes() {
-                writeln!(io::stderr(), "\n  tip: put `--` before the command: leasehold run NAME -- CMD")
-                    .ok();
-            }
+            let tip = if error.kind() == ErrorKind::UnknownArgument && forgot_dashes() {
+                "\n  tip: put `--` before the command: leasehold run NAME -- CMD"
+            } else {
+                ""
+            };
+            print::complain_in_lines(&format!("{text}{tip}"));
             ExitCode::from(USAGE)
         }
     }

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use crate::print::visible;
+
 /// Checks a name that was typed. How long it may be is for the library to say.
 pub(crate) fn parse(typed: OsString) -> Result<String, String> {
     match typed.into_string() {
@@ -11,7 +13,7 @@ pub(crate) fn parse(typed: OsString) -> Result<String, String> {
         Ok(name) => Ok(name),
         Err(typed) => Err(format!(
             "the name is not UTF-8, and others could not write it the same way; encode it (it reads `{}`)",
-            typed.display()
+            visible(&typed.to_string_lossy())
         )),
     }
 }

@@ -11,10 +11,22 @@ pub(crate) const STRONG: Style = Style::new().bold();
 pub(crate) const FAINT: Style = Style::new().dimmed();
 const WRONG: Style = AnsiColor::Red.on_default().bold();
 
-/// Says on stderr what went wrong.
+/// Says on stderr what went wrong, in one line.
+///
+/// The only way for a message to get there: whatever it quotes (names, labels, URLs, errors of the library), no control
+/// character of it reaches the terminal.
 pub(crate) fn complain(message: &str) {
     // If stderr is closed there is nobody to tell.
-    writeln!(anstream::stderr(), "{WRONG}leasehold:{WRONG:#} {message}").ok();
+    writeln!(anstream::stderr(), "{WRONG}leasehold:{WRONG:#} {}", visible(message)).ok();
+}
+
+/// The same for a text of several lines that has no colours of its own.
+pub(crate) fn complain_in_lines(text: &str) {
+    let mut lines = text.lines();
+    complain(lines.next().unwrap_or_default());
+    for line in lines {
+        writeln!(anstream::stderr(), "{}", visible(line)).ok();
+    }
 }
 
 /// A name or a label as it can be shown: what would move the cursor, or forge a line, is escaped.

@@ -13,7 +13,7 @@ use crate::args::Run;
 use crate::child::{self, Child};
 use crate::connect::connect;
 use crate::exit::{Failure, LOST, NOT_STARTED, UNAVAILABLE};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::{print, report};
 
 /// Someone at a terminal is told what is waited for after this time.
@@ -27,12 +27,12 @@ pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
     let options = Options::new().lease(args.lease).label(label).hand_over(Duration::ZERO, 0);
     let client = connect(&args.on, options).await?;
     // Only now: until here a signal finds nothing to undo and may end the process as it always does.
-    let mut signals = Signals::listen()
+    let mut signals = Signals::listen(&signals::PASSED_ON)
         .map_err(|error| Failure::new(UNAVAILABLE, format!("can not listen for signals: {error}")))?;
     let held = tokio::select! {
         // Nothing is started any more once a signal is here.
         biased;
-        signal = signals.next() => {
+        signal = signals.next_that_ends() => {
             // The wait was dropped, and with it the place in the queue.
             leave(&client).await;
             return Ok(child::by_signal(signal.as_raw()));

@@ -8,8 +8,30 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// What can be passed on to a command.
-const PASSED_ON: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+/// What an operator, a shell or a terminal sends to end a program.
+pub(crate) const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+
+/// What is passed on to a command: whatever others send to a program to tell it something.
+///
+/// Not here, because they are about leasehold itself: the faults of this process (SEGV, BUS, ABRT, ...), its children
+/// (CHLD), its own writes (PIPE), and what stops and continues it (TSTP, TTIN, TTOU, CONT), which a shell sends to the whole
+/// process group and so to the command as well. Real-time signals can not be sent without unsafe code.
+pub(crate) const PASSED_ON: [Signal; 14] = [
+    Signal::TERM,
+    Signal::INT,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::WINCH,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    Signal::POWER,
+];
 
 /// Hears the signals that this process gets.
 #[derive(Debug)]
@@ -20,11 +42,24 @@ pub(crate) struct Signals {
 impl Signals {
     /// Listens from now on, except to what is ignored: a handler would undo what `nohup`, or a shell that starts a job in
     /// the background, has set up for the command.
-    pub(crate) fn listen() -> io::Result<Signals> {
+    pub(crate) fn listen(to: &[Signal]) -> io::Result<Signals> {
         let ignored = ignored();
-        let heard = PASSED_ON.into_iter().filter(|signal| !ignored.contains(*signal));
+        let heard = to.iter().copied().filter(|signal| !ignored.contains(*signal));
         let heard = heard.map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?)));
         Ok(Signals { heard: heard.collect::<io::Result<_>>()? })
+    }
+
+    /// The next signal that ends a process unless it is handled.
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub(crate) async fn next_that_ends(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            // A window that changes its size is the only one that does not.
+            if signal != Signal::WINCH {
+                return signal;
+            }
+        }
     }
 
     /// The next signal. Nothing is lost if the future is dropped.
@@ -63,12 +98,13 @@ fn ignored() -> Set {
     Set(line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0))
 }
 
-/// True if the command gets this signal without our help: a key at the terminal sends it to the whole foreground group.
+/// True if the command gets this signal without our help: a key at the terminal, or a window that changes its size, sends
+/// it to the whole foreground group.
 ///
 /// Who sent it can not be seen here, so an INT that another process sends to a leasehold in the foreground of a terminal
 /// is not passed on either. TERM always is.
 pub(crate) fn reaches_the_group(signal: Signal) -> bool {
-    if signal != Signal::INT && signal != Signal::QUIT {
+    if ![Signal::INT, Signal::QUIT, Signal::WINCH].contains(&signal) {
         return false;
     }
     let Ok(terminal) = File::open("/dev/tty") else { return false };

@@ -16,14 +16,14 @@ use crate::connect::connect;
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::print::{self, FAINT, STRONG, visible};
 use crate::report::{self, Share, WhoReport};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 
 /// How often what is in use is compared.
 const EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) async fn watch(args: &Watch) -> Result<u8, Failure> {
     let client = connect(&args.on, Options::new()).await?;
-    let mut signals = Signals::listen()
+    let mut signals = Signals::listen(&signals::ENDING)
         .map_err(|error| Failure::new(UNAVAILABLE, format!("can not listen for signals: {error}")))?;
     let ended = tokio::select! {
         failed = follow(&client, args) => failed.map(|never| match never {}),

@@ -77,9 +77,22 @@ fn one_that_can_not_be_started_is_126_and_the_name_is_free() {
 #[test]
 fn it_gets_the_signals_that_we_get() {
     let bench = Bench::new();
-    for (signal, word) in
-        [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP"), (Signal::QUIT, "QUIT")]
-    {
+    for (signal, word) in [
+        (Signal::TERM, "TERM"),
+        (Signal::INT, "INT"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::ALARM, "ALRM"),
+        (Signal::WINCH, "WINCH"),
+        (Signal::XCPU, "XCPU"),
+        (Signal::XFSZ, "XFSZ"),
+        (Signal::VTALARM, "VTALRM"),
+        (Signal::PROF, "PROF"),
+        (Signal::IO, "IO"),
+        (Signal::POWER, "PWR"),
+    ] {
         let script =
             format!("trap 'echo got {word}; exit 3' {word}; echo ready; while :; do sleep 0.02; done");
         let running = bench.start_run(&["a"], &script);
@@ -113,7 +126,7 @@ fn it_ignores_what_was_ignored_before() {
     // As nohup does it.
     let mut command = Command::new("sh");
     let script = format!(
-        "trap '' HUP; exec {} run a -- sh -c 'echo ready; grep SigIgn /proc/self/status; sleep 60'",
+        "trap '' HUP USR1; exec {} run a -- sh -c 'echo ready; grep SigIgn /proc/self/status; sleep 60'",
         env!("CARGO_BIN_EXE_leasehold")
     );
     command.args(["-c", &script]).env("LEASEHOLD_ON", bench.url());
@@ -122,8 +135,10 @@ fn it_ignores_what_was_ignored_before() {
     assert_eq!(running.line(), "ready");
     let ignored = running.line();
     let set = u64::from_str_radix(ignored.trim_start_matches("SigIgn:").trim(), 16).unwrap();
-    assert_eq!(set & 1, 1, "HUP is not ignored: {ignored}");
-    running.send(Signal::HUP);
+    for signal in [Signal::HUP, Signal::USR1] {
+        assert_eq!(set >> (signal.as_raw() - 1) & 1, 1, "{signal:?} is not ignored: {ignored}");
+        running.send(signal);
+    }
     running.send(Signal::TERM);
     running.ended().gives(128 + 15);
 }

@@ -41,9 +41,11 @@ fn it_runs_when_its_turn_comes() {
 fn a_signal_ends_the_wait_and_leaves_the_queue() {
     let bench = Bench::new();
     let _holder = bench.start_run(&["a"], "sleep 60");
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::USR1, Signal::ALARM] {
         let waiter = bench.start_queued(&["a"], "true");
         bench.until_waiting("a", 1);
+        // A window that changes its size ends nothing.
+        waiter.send(Signal::WINCH);
         let sent = Instant::now();
         waiter.send(signal);
         let ran = waiter.ended().gives(128 + signal.as_raw());

@@ -106,3 +106,35 @@ fn a_store_of_a_newer_format() {
     fs::write(&format, newer).unwrap();
     bench.leasehold(["run", "a", "--", "true"]).gives(69).says("has format 9");
 }
+
+#[test]
+fn nothing_that_was_typed_moves_the_cursor_or_forges_a_line() {
+    let bench = Bench::new();
+    let odd = "odd\u{1b}[2J\r\nleasehold all is well\u{202e}";
+    let seen = r"odd\u{1b}[2J\r\nleasehold all is well\u{202e}";
+    let not_text = OsString::from_vec([odd.as_bytes(), b"\xff"].concat());
+    // In messages of the library, of this program, and of the parser of the command line.
+    let _holder = bench.start_run(&["--slots", "2", odd], "sleep 60");
+    for args in [
+        &["run", "--slots", "3", odd, "--", "true"][..],
+        &["run", "--on", odd, "a", "--", "true"],
+        &["run", "--on", &format!("file:/proc/{odd}"), "a", "--", "true"],
+        &["run", "a", "--", odd],
+        &["run", "a", odd, "--", "true"],
+        &["run", "--lease", odd, "a", "--", "true"],
+        &["run", &format!("--{odd}"), "a", "--", "true"],
+        &["break", "--yes", "--family", "lock", odd],
+        &["show", "--family", odd, "a"],
+        &[odd],
+    ] {
+        shows(&bench.leasehold(args), seen);
+    }
+    shows(&bench.leasehold([OsStr::new("show"), &not_text]), seen);
+
+    fn shows(ran: &Ran, seen: &str) {
+        assert_ne!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.stderr.contains(seen), "{ran:?}");
+        assert!(!ran.stderr.contains(['\u{1b}', '\r', '\u{202e}']), "{ran:?}");
+        assert!(!ran.stderr.contains("\nleasehold all is well"), "{ran:?}");
+    }
+}
