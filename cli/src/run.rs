@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::engine::View;
 use leasehold::lock::ReadGuard;
-use leasehold::{Client, Error, Family, Guard, Loss, Options, Result};
+use leasehold::{Client, Error, Family, Guard, Loss, Options, Result, Standing};
 
 use crate::args::Run;
 use crate::child::{self, Child};
@@ -157,8 +157,10 @@ async fn hold(args: &Run, held: Held, signals: &mut Signals) -> Result<u8, Failu
     let mut child = match Child::start(&args.command, &held) {
         Ok(child) => child,
         Err(failure) => {
-            // It was held for nothing; that it is also lost, or not heard of, changes nothing.
-            held.release().await.ok();
+            // It was held for nothing, so a loss does no harm; but others may have to wait for the end of the lease.
+            if let Err(error) = held.release().await {
+                tell_not_given_back(&args.name, &error);
+            }
             return Err(failure);
         }
     };
@@ -176,6 +178,8 @@ async fn hold(args: &Run, held: Held, signals: &mut Signals) -> Result<u8, Failu
             }
         }
     };
+    // As it is at the end of the command. The release may take its time, and what happens meanwhile harms nobody.
+    let standing = held.standing();
     let released = held.release().await;
     let ended = ended.map_err(|error| {
         Failure::new(NOT_STARTED, format!("can not wait for {}: {error}", child.describe()))
@@ -187,12 +191,27 @@ async fn hold(args: &Run, held: Held, signals: &mut Signals) -> Result<u8, Failu
             let lost = lost(&args.name, token, why);
             Err(Failure::new(LOST, format!("{lost}, before the command ended with {}", ended.code())))
         }
-        Err(error) => {
-            let name = print::visible(&args.name);
-            print::complain(&format!("`{name}` was not given back and ends with its lease: {error}"));
+        // Only that we leave was not heard; the command worked under the lease to its end.
+        Err(error) if standing == Standing::Held && error.is_retryable() => {
+            tell_not_given_back(&args.name, &error);
             Ok(ended.code())
         }
+        // The store was removed or moved, or the last renewal had failed and the engine can not be asked: others may have
+        // held the name while the command still worked.
+        Err(error) => Err(Failure::new(
+            LOST,
+            format!(
+                "`{}` may have been lost before the command ended with {}: {error}",
+                print::visible(&args.name),
+                ended.code()
+            ),
+        )),
     }
+}
+
+fn tell_not_given_back(name: &str, error: &Error) {
+    let name = print::visible(name);
+    print::complain(&format!("`{name}` was not given back and ends with its lease: {error}"));
 }
 
 fn lost(name: &str, token: u64, why: Loss) -> String {

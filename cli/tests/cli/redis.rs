@@ -147,3 +147,31 @@ fn a_server_that_comes_back_in_time_with_its_data_is_not_noticed() {
     let token: u64 = ran.stdout.trim().parse().unwrap();
     assert!(token > before[0]["holders"][0]["token"].as_u64().unwrap(), "{token} {before}");
 }
+
+/// A run whose command ends after the server died.
+fn a_release_that_nobody_hears(lease: Duration, ends_after: Duration) -> Ran {
+    let server = Redis::start();
+    let bench = Bench::on(server.url());
+    let go = bench.path("go");
+    let script = format!("until [ -e {} ]; do sleep 0.02; done; exit 3", go.display());
+    let holder = bench.start_run(&["--lease", &format!("{}s", lease.as_secs()), "a"], &script);
+    let started = Instant::now();
+    server.kill();
+    until("the time to end", || started.elapsed() >= ends_after);
+    fs::write(go, "").unwrap();
+    holder.ended()
+}
+
+#[test]
+fn a_release_that_was_not_heard_is_told_and_changes_no_code_while_the_lease_stands() {
+    let ran = a_release_that_nobody_hears(Duration::from_secs(9), Duration::ZERO).gives(3);
+    assert!(ran.stderr.contains("`a` was not given back and ends with its lease: redis: "), "{ran:?}");
+}
+
+#[test]
+fn a_release_that_was_not_heard_after_a_failed_renewal_is_a_loss() {
+    // A third of the lease is when it is renewed.
+    let lease = Duration::from_secs(9);
+    let ran = a_release_that_nobody_hears(lease, lease / 2).gives(76);
+    assert!(ran.stderr.contains("lost before the command ended with 3"), "{ran:?}");
+}
