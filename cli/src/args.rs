@@ -87,14 +87,20 @@ pub(crate) struct On {
 /// are the write and the read side of one lock. `run --slots N NAME` is a semaphore, a family of its own: it does not
 /// exclude a lock of the same name.
 ///
-/// TERM, HUP, INT and QUIT are passed on to the command, and the name is held until it ends. INT and QUIT that are typed
-/// at a terminal reach the command without help and are not sent a second time. Signals that are ignored when leasehold
-/// starts (nohup) stay ignored. While it waits for the name, a signal ends it at once.
+/// Signals are passed on to the command, and the name is held until it ends: TERM, HUP, INT, QUIT, USR1, USR2, ALRM and
+/// whatever else is sent to tell a program something. What a terminal sends to the whole job (INT and QUIT that are typed,
+/// WINCH) reaches the command without help and is not sent a second time. Signals that are ignored when leasehold starts
+/// (nohup) stay ignored. Signals that stop leasehold (TSTP, STOP) stop its renewals too. While it waits for the name, a
+/// signal ends it at once.
 ///
 /// If the lease is lost, because leasehold was stopped for too long, the engine could not be reached, or somebody broke
-/// it, the command gets TERM and, after the grace period, KILL. This reaches the command itself and not the
-/// processes it started; in a shell, `exec` the last command. If leasehold itself is killed with KILL, the command goes
-/// on and the name is free: only a resource that checks the token is safe from that.
+/// it, the command and all processes that it has started get TERM and, after the grace period, KILL. Processes that left the
+/// group or the session of the command are found too; those of another user can not be signalled.
+///
+/// If leasehold itself is killed (KILL), the command keeps the name on `file:` until its last process has ended, as with
+/// flock. A process that closes the files that it does not know (sudo does) no longer counts. On other engines the
+/// command is ended with its leasehold, as if the lease were lost; let the grace period be shorter than two thirds of the
+/// lease, and it has ended before the name is free. See --if-killed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = exit::RUN_HELP)]
 pub(crate) struct Run {
@@ -139,6 +145,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "D", default_value = "10s", allow_hyphen_values = true, value_parser = duration::parse)]
     pub(crate) grace: Duration,
 
+    /// What becomes of the command if leasehold is killed [default: keep on `file:`, stop elsewhere]
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) if_killed: Option<IfKilled>,
+
     /// Keep the name closed this long if the lease runs out (not after a normal end)
     ///
     /// For resources that can not check tokens: it gives a holder that was paused time to find out.
@@ -148,6 +158,22 @@ pub(crate) struct Run {
     /// What to end with if the name was not free in time
     #[arg(long, value_name = "CODE", default_value_t = exit::BUSY)]
     pub(crate) exit_if_busy: u8,
+}
+
+impl Run {
+    /// Which family the name is of.
+    pub(crate) fn family(&self) -> Family {
+        if self.slots.is_some() { Family::Semaphore } else { Family::Lock }
+    }
+}
+
+/// What happens if leasehold is killed while the command runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IfKilled {
+    /// It goes on and keeps the name until it has ended; only `file:` can do this
+    Keep,
+    /// It and all that it has started get TERM and, after the grace period, KILL
+    Stop,
 }
 
 /// List the names in use

@@ -2,24 +2,35 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::ExitStatus;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use leasehold::Guard;
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
+use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::{BY_SIGNAL, Failure, NOT_FOUND, NOT_STARTED};
 use crate::print;
 use crate::signals::{self, Signals};
+use crate::supervise;
+use crate::tree::{self, Tree};
+
+/// A variable of the environment, and its value.
+pub(crate) type Variable = (&'static str, String);
 
 /// A command that was started.
 #[derive(Debug)]
 pub(crate) struct Child {
     program: String,
     child: tokio::process::Child,
+    /// Tells when a process has ended whose parent had ended before.
+    orphans: unix::Signal,
+    /// True if what we have started is not the command but what has started it.
+    supervised: bool,
 }
 
 /// How a command ended.
@@ -48,20 +59,57 @@ pub(crate) fn program_name(command: &[OsString]) -> String {
 }
 
 impl Child {
-    /// Starts a command under a name that is held.
-    pub(crate) fn start(command: &[OsString], guard: &Guard) -> Result<Child, Failure> {
+    /// Starts a command. It inherits `lifeline`, and nothing else that this program has open.
+    pub(crate) fn start(
+        command: &[OsString],
+        environment: impl IntoIterator<Item = Variable>,
+        lifeline: Option<OwnedFd>,
+    ) -> Result<Child, Failure> {
         let Some((program, rest)) = command.split_first() else {
             return Err(Failure::usage("there is no command to run"));
         };
-        let started = Command::new(program)
-            .args(rest)
-            .env("LEASEHOLD_NAME", guard.name())
-            .env("LEASEHOLD_TOKEN", guard.token().to_string())
-            .env("LEASEHOLD_DEADLINE", deadline(guard.remaining()))
-            .spawn();
+        let mut started = Command::new(program);
+        started.args(rest).envs(environment);
         let program = program.display().to_string();
+        Child::spawn(&mut started, lifeline, program, false)
+    }
+
+    /// Starts a command that ends if this process is killed.
+    pub(crate) fn start_supervised(
+        command: &[OsString],
+        environment: impl IntoIterator<Item = Variable>,
+        lifeline: Option<OwnedFd>,
+        grace: Duration,
+    ) -> Result<Child, Failure> {
+        // This very program, even if the file that it came from was replaced.
+        let mut supervisor = Command::new("/proc/self/exe");
+        supervisor.arg0("leasehold").args(supervise::words(grace)).args(command).envs(environment);
+        let program = command.first().map(|program| program.display().to_string()).unwrap_or_default();
+        Child::spawn(&mut supervisor, lifeline, program, true)
+    }
+
+    fn spawn(
+        command: &mut Command,
+        lifeline: Option<OwnedFd>,
+        program: String,
+        supervised: bool,
+    ) -> Result<Child, Failure> {
+        let prepared = tree::adopt_orphans().and_then(|()| unix::signal(SignalKind::child()));
+        let orphans = prepared.map_err(|error| not_started(&program, &error))?;
+        if let Some(lifeline) = &lifeline {
+            // Closed again below, before anything else is started.
+            fcntl_setfd(lifeline, FdFlags::empty()).map_err(|error| not_started(&program, &error.into()))?;
+        }
+        let started = command.spawn();
+        drop(lifeline);
         match started {
-            Ok(child) => Ok(Child { program, child }),
+            Ok(child) => Ok(Child { program, child, orphans, supervised }),
+            Err(error) if supervised => Err(Failure::new(
+                NOT_STARTED,
+                format!(
+                    "can not start what ends the command if leasehold is killed, so the command was not started: {error}"
+                ),
+            )),
             Err(error) => Err(not_started(&program, &error)),
         }
     }
@@ -75,6 +123,10 @@ impl Child {
                 biased;
                 ended = self.child.wait() => return ended.map(Ended),
                 signal = signals.next() => signal,
+                _ = self.orphans.recv() => {
+                    tree::reap_orphans(self.pid());
+                    continue;
+                }
             };
             if !signals::reaches_the_group(signal) {
                 self.send(signal);
@@ -87,45 +139,71 @@ impl Child {
         self.child.try_wait().ok().flatten().map(Ended)
     }
 
-    /// Ends the command: asks first, and does not ask a second time.
-    pub(crate) async fn stop(&mut self, grace: Duration, signals: &mut Signals) -> io::Result<Ended> {
-        self.send(Signal::TERM);
-        // A command that is stopped would hear of it only when it goes on.
-        self.send(Signal::CONT);
-        if let Ok(ended) = tokio::time::timeout(grace, self.ended(signals)).await {
-            return ended;
+    /// The signal that ended what should have ended the command, if one did.
+    pub(crate) fn lost_its_supervisor(&self, ended: Ended) -> Option<i32> {
+        ended.0.signal().filter(|_| self.supervised)
+    }
+
+    /// Ends the command and all that it has started: asks first, and does not ask a second time.
+    pub(crate) async fn stop(&mut self, grace: Duration, signals: &mut Signals) {
+        let pid = self.pid();
+        let mut tree = if self.supervised { Tree::below(pid) } else { Tree::below_us(pid) };
+        tree.terminate();
+        if tokio::time::timeout(grace, self.all_ended(&tree, signals)).await.is_err() {
+            let program = print::visible(&self.program);
+            let who = match self.child.id() {
+                Some(_) => format!("`{program}`"),
+                None => format!("what `{program}` has started"),
+            };
+            let grace = crate::duration::show(grace);
+            print::complain(&format!("{who} did not end within {grace}; sending KILL"));
+            tree.kill().await;
         }
-        print::complain(&format!(
-            "`{}` did not end within {}; sending KILL",
-            print::visible(&self.program),
-            crate::duration::show(grace)
-        ));
-        self.send(Signal::KILL);
-        self.child.wait().await.map(Ended)
+        // What supervised it has nothing more to do, and must not start the command if it had not come to that.
+        Tree::below_us(self.pid()).kill().await;
+        self.child.wait().await.ok();
+    }
+
+    /// Waits until all of them have ended, and passes signals on until then.
+    async fn all_ended(&mut self, tree: &Tree, signals: &mut Signals) {
+        const SHORTEST: Duration = Duration::from_millis(5);
+        const LONGEST: Duration = Duration::from_millis(100);
+        let mut pause = SHORTEST;
+        while !tree.is_empty() {
+            // Nobody tells us of the end of those that are not our children.
+            if self.child.id().is_some() {
+                tokio::time::timeout(pause, self.ended(signals)).await.ok();
+            } else {
+                tokio::time::sleep(pause).await;
+                tree::reap_orphans(None);
+            }
+            pause = (pause * 2).min(LONGEST);
+        }
     }
 
     /// The command, for messages.
     pub(crate) fn describe(&self) -> String {
         let program = print::visible(&self.program);
-        self.child.id().map_or_else(|| format!("`{program}`"), |pid| format!("`{program}` (pid {pid})"))
+        match self.child.id() {
+            Some(pid) if !self.supervised => format!("`{program}` (pid {pid})"),
+            _ => format!("`{program}`"),
+        }
+    }
+
+    /// The number of what we have started, until it has been waited for.
+    fn pid(&self) -> Option<Pid> {
+        self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()))
     }
 
     fn send(&self, signal: Signal) {
         // The number is the command's until it has been waited for, so the signal can not hit another process.
-        let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-        if let Some(pid) = pid
+        if let Some(pid) = self.pid()
             && let Err(error) = kill_process(pid, signal)
             && error != rustix::io::Errno::SRCH
         {
             print::complain(&format!("can not signal {}: {error}", self.describe()));
         }
     }
-}
-
-/// When a lease ends, in milliseconds of Unix time.
-fn deadline(remaining: Duration) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (now + remaining).as_millis().to_string()
 }
 
 fn not_started(program: &str, error: &io::Error) -> Failure {

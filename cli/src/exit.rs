@@ -42,10 +42,14 @@ Exit codes:
   64     the command line is wrong, or the name is in use with another number of slots
   69     the engine can not be reached or used; nothing was started
   75     the name was not free in time (or the code of --exit-if-busy); nothing was started
-  76     the lease was lost before the command ended; the command was stopped
+  76     the lease was lost before the command ended, and the command was stopped; or it may have been
+         lost: the store was removed or moved, or the last renewal failed and so did the release
   126    the command was found but could not be started
   127    the command was not found
-  128+N  signal N ended the command, or ended the wait for the name";
+  128+N  signal N ended the command, or ended the wait for the name
+
+A release that the engine did not hear, although the lease stood to the end of the command, is told on
+stderr and leaves the command's code as it is; the name is free when the lease ends.";
 
 /// The codes of the commands that look, for their help and the manual.
 pub(crate) const LOOK_HELP: &str = "\

@@ -21,14 +21,21 @@ mod report;
 mod run;
 mod show;
 mod signals;
+mod supervise;
+mod tree;
 mod watch;
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    // Started by `run` and not typed, so it is no part of what can be typed.
+    if words.next().is_some_and(|word| word == supervise::WORD) {
+        return end(connect::block_on(supervise::supervise(words.collect())));
+    }
     let args = match Args::typed() {
         Ok(args) => args,
         Err(error) => return exit::refuse(&error),
     };
-    let ended = match args.command {
+    end(match args.command {
         Command::Run(args) => connect::block_on(run::run(&args)),
         Command::Ls(args) => connect::block_on(list::list(&args)),
         Command::Show(args) => connect::block_on(show::show(&args)),
@@ -36,7 +43,10 @@ fn main() -> ExitCode {
         Command::Watch(args) => connect::block_on(watch::watch(&args)),
         Command::Completions(args) => manual::completions(&args),
         Command::Man => manual::man(),
-    };
+    })
+}
+
+fn end(ended: Result<u8, Failure>) -> ExitCode {
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(Failure { code, message }) => {

@@ -2,14 +2,15 @@
 
 use std::io::IsTerminal as _;
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold::engine::View;
 use leasehold::lock::ReadGuard;
-use leasehold::{Client, Error, Family, Guard, Loss, Options, Result, Standing};
+use leasehold::{Client, Error, Guard, Loss, Options, Result, Standing};
 
-use crate::args::Run;
+use crate::args::{IfKilled, Run};
 use crate::child::{self, Child};
 use crate::connect::connect;
 use crate::exit::{Failure, LOST, NOT_STARTED, UNAVAILABLE};
@@ -26,6 +27,7 @@ pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
     // There is nobody else in this process to hand the name to.
     let options = Options::new().lease(args.lease).label(label).hand_over(Duration::ZERO, 0);
     let client = connect(&args.on, options).await?;
+    let lifeline = lifeline(&client, args)?;
     // Only now: until here a signal finds nothing to undo and may end the process as it always does.
     let mut signals = Signals::listen(&signals::PASSED_ON)
         .map_err(|error| Failure::new(UNAVAILABLE, format!("can not listen for signals: {error}")))?;
@@ -37,16 +39,29 @@ pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
             leave(&client).await;
             return Ok(child::by_signal(signal.as_raw()));
         }
-        held = acquire(&client, args) => held?,
+        held = acquire(&client, args) => held,
     };
     let ended = match held {
-        Some(held) => hold(args, held, &mut signals).await,
-        None => Err(busy(&client, args).await),
+        Ok(Some(held)) => hold(args, held, lifeline, &mut signals).await,
+        Ok(None) => Err(busy(&client, args).await),
+        Err(failure) => Err(failure),
     };
     leave(&client).await;
     // The process ends now, and the kernel takes the store's memory back faster than we would.
     std::mem::forget(client);
     ended
+}
+
+/// What lets the command keep the name if this process is killed, where the engine has such a thing.
+fn lifeline(client: &Client, args: &Run) -> Result<Option<OwnedFd>, Failure> {
+    let lifeline = client.lifeline()?;
+    if lifeline.is_none() && args.if_killed == Some(IfKilled::Keep) {
+        return Err(Failure::usage(format!(
+            "`{}:` can not keep a name for a command whose leasehold was killed; only `file:` can: say --if-killed stop",
+            client.guarantees().engine
+        )));
+    }
+    Ok(lifeline)
 }
 
 /// Lets go of the engine. What it did not hear ends with the lease, and was said where it matters.
@@ -81,29 +96,25 @@ impl Held {
     }
 }
 
-fn family(args: &Run) -> Family {
-    if args.slots.is_some() { Family::Semaphore } else { Family::Lock }
-}
-
 /// Takes the name; `None` if it was not free in time.
-async fn acquire(client: &Client, args: &Run) -> Result<Option<Held>> {
-    let mut taken = pin!(take(client, args));
+async fn acquire(client: &Client, args: &Run) -> Result<Option<Held>, Failure> {
+    let limit = if args.no_wait { Some(Duration::ZERO) } else { args.wait };
+    let mut taken = pin!(take(client, args, limit));
     // A name that is free is taken at once, without a timer or a look at the terminal.
     tokio::select! {
         biased;
-        held = &mut taken => return held,
+        held = &mut taken => return Ok(held?),
         () = tokio::time::sleep(TELL_AFTER) => {}
     }
     if std::io::stderr().is_terminal()
-        && let Ok(view) = client.look(family(args), &args.name).await
+        && let Ok(view) = client.look(args.family(), &args.name).await
     {
         print::complain(&format!("waiting for `{}`, {}", print::visible(&args.name), holders(&view)));
     }
-    taken.await
+    Ok(taken.await?)
 }
 
-async fn take(client: &Client, args: &Run) -> Result<Option<Held>> {
-    let limit = if args.no_wait { Some(Duration::ZERO) } else { args.wait };
+async fn take(client: &Client, args: &Run, limit: Option<Duration>) -> Result<Option<Held>> {
     let (name, delay) = (&args.name, args.lock_delay);
     if let Some(slots) = args.slots {
         let semaphore = client.semaphore(name, slots)?.lock_delay(delay);
@@ -132,7 +143,7 @@ async fn take(client: &Client, args: &Run) -> Result<Option<Held>> {
 /// Says who has the name.
 async fn busy(client: &Client, args: &Run) -> Failure {
     let name = print::visible(&args.name);
-    let who = match client.look(family(args), &args.name).await {
+    let who = match client.look(args.family(), &args.name).await {
         Ok(view) => holders(&view),
         Err(error) => format!("held, and it can not be seen by whom: {error}"),
     };
@@ -153,8 +164,24 @@ fn holders(view: &View) -> String {
 }
 
 /// Runs the command, and gives the name back.
-async fn hold(args: &Run, held: Held, signals: &mut Signals) -> Result<u8, Failure> {
-    let mut child = match Child::start(&args.command, &held) {
+async fn hold(
+    args: &Run,
+    held: Held,
+    lifeline: Option<OwnedFd>,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let default = if lifeline.is_some() { IfKilled::Keep } else { IfKilled::Stop };
+    let environment = [
+        ("LEASEHOLD_NAME", args.name.clone()),
+        ("LEASEHOLD_TOKEN", held.token().to_string()),
+        ("LEASEHOLD_DEADLINE", deadline(held.remaining())),
+    ];
+    let started = match args.if_killed.unwrap_or(default) {
+        IfKilled::Keep => Child::start(&args.command, environment, lifeline),
+        // With a lifeline the name stays taken until the last process of the command has ended.
+        IfKilled::Stop => Child::start_supervised(&args.command, environment, lifeline, args.grace),
+    };
+    let mut child = match started {
         Ok(child) => child,
         Err(failure) => {
             // It was held for nothing, so a loss does no harm; but others may have to wait for the end of the lease.
@@ -172,12 +199,21 @@ async fn hold(args: &Run, held: Held, signals: &mut Signals) -> Result<u8, Failu
             Some(ended) => Ok(ended),
             None => {
                 let lost = lost(&args.name, held.token().get(), why);
-                print::complain(&format!("{lost}; sending TERM to {}", child.describe()));
-                child.stop(args.grace, signals).await.ok();
+                let command = child.describe();
+                print::complain(&format!("{lost}; sending TERM to {command} and all that it started"));
+                child.stop(args.grace, signals).await;
                 return Err(Failure { code: LOST, message: None });
             }
         }
     };
+    if let Ok(ended) = ended
+        && let Some(signal) = child.lost_its_supervisor(ended)
+    {
+        // The command may go on, and nothing would end it if we were killed as well.
+        let command = child.describe();
+        print::complain(&format!("what supervises {command} was ended by signal {signal}; ending {command}"));
+        child.stop(args.grace, signals).await;
+    }
     // As it is at the end of the command. The release may take its time, and what happens meanwhile harms nobody.
     let standing = held.standing();
     let released = held.release().await;
@@ -207,6 +243,12 @@ async fn hold(args: &Run, held: Held, signals: &mut Signals) -> Result<u8, Failu
             ),
         )),
     }
+}
+
+/// When a lease ends, in milliseconds of Unix time.
+fn deadline(remaining: Duration) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (now + remaining).as_millis().to_string()
 }
 
 fn tell_not_given_back(name: &str, error: &Error) {

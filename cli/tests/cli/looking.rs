@@ -69,7 +69,7 @@ fn the_dead_are_not_listed() {
     waiter.send(Signal::KILL);
     waiter.ended();
     assert_eq!(bench.json(&["ls", "--json"])[0]["waiting"], 0);
-    holder.send(Signal::KILL);
+    holder.kill_all();
     holder.ended();
     assert_eq!(bench.json(&["ls", "--json"]), Value::Array(vec![]));
 }

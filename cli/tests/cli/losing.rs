@@ -108,3 +108,64 @@ fn a_store_that_was_removed_while_another_held_the_name_is_a_loss() {
     fs::write(go, "").unwrap();
     first.ended().gives(76).says("`a` may have been lost before the command ended with 0");
 }
+
+#[test]
+fn what_the_command_started_ends_with_it() {
+    all_end(&Bench::new());
+}
+
+/// Breaks the lease of a run; the command, and what it has started in all the ways that there are, must end.
+pub(super) fn all_end(bench: &Bench) {
+    let script = format!("trap 'echo got TERM; exit' TERM; {FAMILY} while :; do sleep 0.02; done");
+    let holder = bench.start_run(&["--lease", SHORT, "--grace", "1s", "a"], &script);
+    let family = numbers(&holder);
+    break_name(bench);
+    assert_eq!(holder.line(), "got TERM");
+    let mut holder = holder;
+    until("the run to end", || !holder.is_running());
+    for pid in family {
+        assert!(!lives(pid), "process {pid} lives");
+    }
+    let ran = holder.ended().gives(76).says("sending TERM to `sh`");
+    assert!(ran.stderr.contains("what `sh` has started did not end within 1.0s; sending KILL"), "{ran:?}");
+}
+
+#[test]
+fn what_a_command_starts_in_order_to_clean_up_is_left_alone() {
+    let bench = Bench::new();
+    let script = "trap 'sleep 0.3 && echo cleaned up; exit' TERM; echo ready; while :; do sleep 0.02; done";
+    let holder = bench.start_run(&["--lease", SHORT, "a"], script);
+    assert_eq!(holder.line(), "ready");
+    break_name(&bench);
+    assert_eq!(holder.line(), "cleaned up");
+    let ran = holder.ended().gives(76);
+    assert!(!ran.stderr.contains("KILL"), "{ran:?}");
+}
+
+#[test]
+fn processes_that_start_others_all_the_time_end_too() {
+    let bench = Bench::new();
+    let script =
+        "for i in 1 2 3; do sh -c 'while :; do true & true; sh -c \"sleep 0.01 &\"; done' & done; wait";
+    let holder = bench.start_run(&["--lease", SHORT, "a"], script);
+    let leader = holder.pid();
+    break_name(&bench);
+    let mut holder = holder;
+    until("the run to end", || !holder.is_running());
+    assert!(group_is_empty(leader), "something lives");
+    let ran = holder.ended().gives(76);
+    assert!(!ran.stderr.contains("KILL"), "{ran:?}");
+}
+
+#[test]
+fn those_whose_parents_have_ended_are_not_left_as_zombies() {
+    let bench = Bench::new();
+    let mut holder =
+        bench.start_run(&["a"], "for i in 1 2 3 4 5 6 7 8; do sh -c 'true &'; done; echo made; sleep 60");
+    assert_eq!(holder.line(), "made");
+    let children = format!("/proc/{0}/task/{0}/children", holder.child.id());
+    until("the command to be the only child", || {
+        fs::read_to_string(&children).unwrap().split_whitespace().count() == 1
+    });
+    assert!(holder.is_running());
+}

@@ -2,6 +2,7 @@
 
 mod breaking;
 mod documents;
+mod killed;
 mod looking;
 mod losing;
 #[cfg(feature = "redis")]
@@ -9,6 +10,7 @@ mod redis;
 #[cfg(feature = "redis")]
 #[path = "../../../tests/servers/mod.rs"]
 mod servers;
+mod terminal;
 mod the_command;
 mod waiting;
 mod watching;
@@ -25,7 +27,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, test_kill_process, waitid,
+};
 use serde_json::Value;
 
 /// Longer than anything here takes on a machine that is busy.
@@ -54,7 +58,11 @@ impl Bench {
 
     fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-        command.args(args).env("LEASEHOLD_ON", self.url()).env_remove("NO_COLOR");
+        command
+            .args(args)
+            .env("LEASEHOLD_ON", self.url())
+            .env_remove("NO_COLOR")
+            .env_remove("LEASEHOLD_HELD");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -106,6 +114,40 @@ fn until(what: &str, mut happened: impl FnMut() -> bool) {
         assert!(started.elapsed() < LIMIT, "waited for {what} in vain");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// The state, the parent and the group of a process, and more.
+fn stat(pid: Pid) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(stat.rsplit_once(") ")?.1.split(' ').map(ToOwned::to_owned).collect())
+}
+
+/// True until a process has ended.
+fn lives(pid: Pid) -> bool {
+    stat(pid).is_some_and(|stat| stat[0] != "Z" && stat[0] != "X")
+}
+
+/// True if no process of a group lives.
+fn group_is_empty(leader: Pid) -> bool {
+    let numbers = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name());
+    let pids = numbers.filter_map(|number| number.to_str()?.parse().ok()).filter_map(Pid::from_raw);
+    let leader = leader.to_string();
+    !pids.filter(|pid| lives(*pid)).any(|pid| stat(pid).is_some_and(|stat| stat[2] == leader))
+}
+
+/// Starts five processes in the ways that scripts do, and says their numbers: in the background, left by a parent that has
+/// ended, in a session of its own, in a group of its own, and one that ignores TERM.
+const FAMILY: &str = "\
+    sleep 60 & echo $!; \
+    sh -c 'sleep 60 & echo $!'; \
+    setsid sh -c 'echo $$; exec sleep 60' & \
+    timeout 60 sh -c 'echo $$; exec sleep 60' & \
+    (trap '' TERM; exec sh -c 'echo $$; exec sleep 60') &";
+
+/// The processes of [`FAMILY`].
+fn numbers(running: &Running) -> Vec<Pid> {
+    let said = (0..5).map(|_| Pid::from_raw(running.line().parse().unwrap()).unwrap());
+    said.collect()
 }
 
 /// What a process left.
@@ -168,6 +210,23 @@ impl Running {
 
     fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Kills it and all that it has started in its group.
+    fn kill_all(&self) {
+        kill_process_group(self.pid(), Signal::KILL).unwrap();
+    }
+
+    /// Waits for its end; those that it has started may go on.
+    fn left(&self) -> Option<i32> {
+        let mut signal = None;
+        until("the process to end", || {
+            let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+            let ended = waitid(WaitId::Pid(self.pid()), look).unwrap();
+            signal = ended.as_ref().and_then(rustix::process::WaitIdStatus::terminating_signal);
+            ended.is_some()
+        });
+        signal
     }
 
     fn ended(mut self) -> Ran {

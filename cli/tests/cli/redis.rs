@@ -175,3 +175,29 @@ fn a_release_that_was_not_heard_after_a_failed_renewal_is_a_loss() {
     let ran = a_release_that_nobody_hears(lease, lease / 2).gives(76);
     assert!(ran.stderr.contains("lost before the command ended with 3"), "{ran:?}");
 }
+
+#[test]
+fn a_command_is_the_same_on_a_server() {
+    let server = Redis::start();
+    let bench = Bench::on(server.url());
+    let files = the_command::its_files(&bench);
+    assert!(!files.contains("socket:") && !files.contains("anon_inode:"), "{files}");
+    killed::nothing_is_left(&bench, &[]);
+    terminal::as_without_leasehold(&bench);
+}
+
+#[test]
+fn a_command_ends_with_its_leasehold() {
+    let server = Redis::start();
+    let bench = Bench::on(server.url());
+    killed::ends_with_its_leasehold(&bench, &["--lease", "3s"]);
+    killed::without_a_supervisor(&bench, &[]);
+    let refused = bench.leasehold(["run", "--if-killed", "keep", "b", "--", "true"]).gives(64);
+    assert!(refused.stderr.contains("`redis:` can not keep a name"), "{refused:?}");
+}
+
+#[test]
+fn what_the_command_started_ends_with_it() {
+    let server = Redis::start();
+    losing::all_end(&Bench::on(server.url()));
+}

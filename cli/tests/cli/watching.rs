@@ -24,7 +24,7 @@ fn changes_are_told_in_order() {
     holder.send(Signal::TERM);
     assert_eq!(event(next()), "released zero");
     assert_eq!(event(next()), "granted one");
-    one.send(Signal::KILL);
+    one.kill_all();
     assert_eq!(event(next()), "released one");
 
     watch.send(Signal::INT);
