@@ -101,6 +101,9 @@ pub(crate) struct On {
 /// flock. A process that closes the files that it does not know (sudo does) no longer counts. On other engines the
 /// command is ended with its leasehold, as if the lease were lost; let the grace period be shorter than two thirds of the
 /// lease, and it has ended before the name is free. See --if-killed.
+///
+/// A run inside a run that holds the same name would wait for itself for ever, so it is refused. Give it --wait or
+/// --no-wait if it should try nevertheless. A shared name inside a shared one, and a slot while there are others, are granted.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = exit::RUN_HELP)]
 pub(crate) struct Run {

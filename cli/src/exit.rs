@@ -36,10 +36,12 @@ Environment of the command:
   LEASEHOLD_NAME      the name
   LEASEHOLD_TOKEN     the fencing token: greater than that of any earlier holder
   LEASEHOLD_DEADLINE  when the lease ends unless it is renewed, as of the start, in ms of Unix time
+  LEASEHOLD_HELD      this and what the runs around this one hold, so that a run inside is recognised
 
 Exit codes:
   The command's own code; or
-  64     the command line is wrong, or the name is in use with another number of slots
+  64     the command line is wrong, the name is in use with another number of slots, or the run is
+         inside one that holds the name and would wait for itself
   69     the engine can not be reached or used; nothing was started
   75     the name was not free in time (or the code of --exit-if-busy); nothing was started
   76     the lease was lost before the command ended, and the command was stopped; or it may have been

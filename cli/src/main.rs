@@ -16,6 +16,7 @@ mod exit;
 mod list;
 mod manual;
 mod name;
+mod nested;
 mod print;
 mod report;
 mod run;

@@ -14,6 +14,7 @@ use crate::args::{IfKilled, Run};
 use crate::child::{self, Child};
 use crate::connect::connect;
 use crate::exit::{Failure, LOST, NOT_STARTED, UNAVAILABLE};
+use crate::nested::{self, HeldName, Wait};
 use crate::signals::{self, Signals};
 use crate::{print, report};
 
@@ -23,6 +24,7 @@ const TELL_AFTER: Duration = Duration::from_secs(1);
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
+    let around = nested::around_us();
     let label = args.label.clone().unwrap_or_else(|| child::program_name(&args.command));
     // There is nobody else in this process to hand the name to.
     let options = Options::new().lease(args.lease).label(label).hand_over(Duration::ZERO, 0);
@@ -39,10 +41,10 @@ pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
             leave(&client).await;
             return Ok(child::by_signal(signal.as_raw()));
         }
-        held = acquire(&client, args) => held,
+        held = acquire(&client, args, &around) => held,
     };
     let ended = match held {
-        Ok(Some(held)) => hold(args, held, lifeline, &mut signals).await,
+        Ok(Some(held)) => hold(args, held, around, lifeline, &mut signals).await,
         Ok(None) => Err(busy(&client, args).await),
         Err(failure) => Err(failure),
     };
@@ -97,13 +99,20 @@ impl Held {
 }
 
 /// Takes the name; `None` if it was not free in time.
-async fn acquire(client: &Client, args: &Run) -> Result<Option<Held>, Failure> {
-    let limit = if args.no_wait { Some(Duration::ZERO) } else { args.wait };
+async fn acquire(client: &Client, args: &Run, around: &[HeldName]) -> Result<Option<Held>, Failure> {
+    let mut limit = if args.no_wait { Some(Duration::ZERO) } else { args.wait };
+    let wait = nested::check(client, args, around).await?;
+    if wait == Wait::AtOnceOrNever {
+        limit = Some(Duration::ZERO);
+    }
     let mut taken = pin!(take(client, args, limit));
     // A name that is free is taken at once, without a timer or a look at the terminal.
     tokio::select! {
         biased;
-        held = &mut taken => return Ok(held?),
+        held = &mut taken => return match held? {
+            None if wait == Wait::AtOnceOrNever => Err(nested::not_at_once(args)),
+            held => Ok(held),
+        },
         () = tokio::time::sleep(TELL_AFTER) => {}
     }
     if std::io::stderr().is_terminal()
@@ -167,6 +176,7 @@ fn holders(view: &View) -> String {
 async fn hold(
     args: &Run,
     held: Held,
+    around: Vec<HeldName>,
     lifeline: Option<OwnedFd>,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
@@ -175,6 +185,7 @@ async fn hold(
         ("LEASEHOLD_NAME", args.name.clone()),
         ("LEASEHOLD_TOKEN", held.token().to_string()),
         ("LEASEHOLD_DEADLINE", deadline(held.remaining())),
+        (nested::VARIABLE, nested::with(around, args, &held)),
     ];
     let started = match args.if_killed.unwrap_or(default) {
         IfKilled::Keep => Child::start(&args.command, environment, lifeline),

@@ -5,6 +5,7 @@ mod documents;
 mod killed;
 mod looking;
 mod losing;
+mod nested;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]

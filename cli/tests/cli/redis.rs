@@ -201,3 +201,22 @@ fn what_the_command_started_ends_with_it() {
     let server = Redis::start();
     losing::all_end(&Bench::on(server.url()));
 }
+
+#[test]
+fn runs_inside_runs_are_recognised() {
+    let server = Redis::start();
+    let bench = Bench::on(server.url());
+    nested::would_wait_for_itself(&bench);
+    nested::slots(&bench);
+    // The same name on another server is not the same.
+    let other = Redis::start();
+    let leasehold = env!("CARGO_BIN_EXE_leasehold");
+    let inner = ["--", leasehold, "run", "--on", &other.url(), "a", "--", "true"];
+    bench.leasehold(["run", "a"].iter().chain(&inner)).gives(0);
+}
+
+#[test]
+fn runs_inside_runs_are_recognised_on_a_quorum() {
+    let quorum = Quorum::start(3);
+    nested::would_wait_for_itself(&Bench::on(quorum.url()));
+}
