@@ -2,13 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 use tokio::signal::unix::{self, SignalKind};
@@ -96,10 +96,9 @@ impl Child {
     ) -> Result<Child, Failure> {
         let prepared = tree::adopt_orphans().and_then(|()| unix::signal(SignalKind::child()));
         let orphans = prepared.map_err(|error| not_started(&program, &error))?;
-        if let Some(lifeline) = &lifeline {
-            // Closed again below, before anything else is started.
-            fcntl_setfd(lifeline, FdFlags::empty()).map_err(|error| not_started(&program, &error.into()))?;
-        }
+        // Closed again below, before anything else is started.
+        let lifeline = lifeline.map(inheritable).transpose();
+        let lifeline = lifeline.map_err(|error| not_started(&program, &error))?;
         let started = command.spawn();
         drop(lifeline);
         match started {
@@ -204,6 +203,15 @@ impl Child {
             print::complain(&format!("can not signal {}: {error}", self.describe()));
         }
     }
+}
+
+/// Lets the programs that are started next inherit a descriptor.
+fn inheritable(fd: OwnedFd) -> io::Result<OwnedFd> {
+    // Scripts use the numbers below this for themselves, and would close it without knowing.
+    const LOWEST: RawFd = 10;
+    let fd = if fd.as_raw_fd() < LOWEST { fcntl_dupfd_cloexec(&fd, LOWEST)? } else { fd };
+    fcntl_setfd(&fd, FdFlags::empty())?;
+    Ok(fd)
 }
 
 fn not_started(program: &str, error: &io::Error) -> Failure {

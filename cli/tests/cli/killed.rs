@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Says its number and waits to be ended.
-const SAYS_PID: &str = "echo $$; exec sleep 60";
+/// Uses all descriptors that scripts use, says its number and waits to be ended.
+const SAYS_PID: &str = "exec 3>&1 4>&1 5>&1 6>&1 7>&1 8>&1 9>&1; echo $$; exec sleep 60";
 
 fn pid(line: &str) -> Pid {
     Pid::from_raw(line.parse().unwrap()).unwrap()

@@ -97,16 +97,21 @@ fn a_store_that_was_removed_stops_the_command() {
 }
 
 #[test]
-fn a_store_that_was_removed_while_another_held_the_name_is_a_loss() {
-    let bench = Bench::new();
-    let go = bench.path("go");
-    let script = format!("until [ -e {} ]; do sleep 0.02; done", go.display());
-    // A lease so long that no renewal finds out before the command ends.
-    let first = bench.start_run(&["--lease", "1h", "a"], &script);
-    fs::remove_dir_all(bench.path("store")).unwrap();
-    let _second = bench.start_run(&["--lease", "1h", "a"], "sleep 60");
-    fs::write(go, "").unwrap();
-    first.ended().gives(76).says("`a` may have been lost before the command ended with 0");
+fn a_store_that_went_away_while_another_held_the_name_is_a_loss() {
+    for away in [
+        |store: &Path| fs::remove_dir_all(store),
+        |store: &Path| fs::rename(store, store.with_extension("moved")),
+    ] {
+        let bench = Bench::new();
+        let go = bench.path("go");
+        let script = format!("until [ -e {} ]; do sleep 0.02; done", go.display());
+        // A lease so long that no renewal finds out before the command ends.
+        let first = bench.start_run(&["--lease", "1h", "a"], &script);
+        away(&bench.path("store")).unwrap();
+        let _second = bench.start_run(&["--lease", "1h", "a"], "sleep 60");
+        fs::write(go, "").unwrap();
+        first.ended().gives(76).says("`a` may have been lost before the command ended with 0");
+    }
 }
 
 #[test]
