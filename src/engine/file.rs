@@ -36,6 +36,7 @@ mod fork;
 mod rows;
 mod seats;
 mod store;
+mod trust;
 
 /// What the engine promises.
 pub(crate) const GUARANTEES: Guarantees = Guarantees {

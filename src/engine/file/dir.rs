@@ -25,9 +25,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::RenameFlags;
+use rustix::fs::{OFlags, RenameFlags};
 
 use super::failure::{damaged, io_failed};
+use super::trust::{self, Share, Trust};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 
@@ -43,39 +44,6 @@ const FLOOR_MARGIN: Duration = Duration::from_secs(120);
 /// the process when the disk is full; so it is filled here, and nobody but the store opens it from then on. Its size
 /// says how many processes can read at the same time: about a thousand.
 static LOCK_FILE: [u8; 65_664] = [0; 65_664];
-
-/// Who may use a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Share {
-    /// Its owner.
-    Private,
-    /// The members of the directory's group.
-    Group,
-}
-
-impl Share {
-    fn word(self) -> &'static str {
-        match self {
-            Share::Private => "private",
-            Share::Group => "group",
-        }
-    }
-
-    fn dir_mode(self) -> u32 {
-        match self {
-            Share::Private => 0o700,
-            // New files belong to the directory's group.
-            Share::Group => 0o2770,
-        }
-    }
-
-    pub(super) fn file_mode(self) -> u32 {
-        match self {
-            Share::Private => 0o600,
-            Share::Group => 0o660,
-        }
-    }
-}
 
 /// What follows `file:` in a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +116,7 @@ pub(super) struct Dir {
     /// When the store was last seen there, in microseconds of the system's clock.
     pub(super) seen_at: AtomicU64,
     pub(super) share: Share,
+    trust: Trust,
     /// What to add to the time since boot.
     pub(super) base: u64,
 }
@@ -157,26 +126,28 @@ impl Dir {
     pub(super) fn prepare(place: &Place) -> Result<Dir> {
         let root = make_root(place)?;
         refuse_network(&root)?;
-        let share = read_format(&root, place.share)?;
+        let (share, trust) = read_format(&root, place.share)?;
         let boot = root.join(format!("boot-{}", boot_id()?));
-        let base = match read_at_once(&boot.join("base")) {
-            Ok(base) => {
-                let base = parse_number(&base, &boot.join("base"))?;
+        trust.check_boot(&boot)?;
+        let path = boot.join("base");
+        let base = match trust.open(&path)? {
+            Some(file) => {
+                let text = read_at_once(&file).map_err(|error| io_failed("read", &path, error))?;
+                let base = parse_number(&text, &path)?;
                 if !agrees_with_the_wall_clock(base) {
                     refuse_foreign_time()?;
                 }
                 base
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            None => {
                 refuse_foreign_time()?;
-                make_boot(&root, &boot, share)?
+                make_boot(&root, &boot, share, trust)?
             }
-            Err(error) => return Err(io_failed("read", &boot.join("base"), error)),
         };
         let gate = place.dir.join(boot.file_name().unwrap_or_default()).join("gate");
         let gate = CString::new(gate.into_os_string().into_vec())
             .map_err(|_| Error::invalid("a directory has no NUL in its name"))?;
-        Ok(Dir { root, boot, gate, seen_at: AtomicU64::new(0), share, base })
+        Ok(Dir { root, boot, gate, seen_at: AtomicU64::new(0), share, trust, base })
     }
 
     /// The store's time now, in microseconds.
@@ -186,7 +157,7 @@ impl Dir {
 
     /// Makes sure that the floor on disk is above `token`, and says where it is.
     pub(super) fn raise_floor(&self, token: u64) -> Result<u64> {
-        let written = read_floor(&self.root)?;
+        let written = read_floor(&self.root, self.trust)?;
         let margin = micros(FLOOR_MARGIN);
         if written > token + margin {
             return Ok(written);
@@ -207,40 +178,70 @@ fn micros(duration: Duration) -> u64 {
 }
 
 /// Reads a file of a line or three with one read: every command that starts reads four of them.
-fn read_at_once(path: &Path) -> io::Result<String> {
+fn read_at_once(mut file: &File) -> io::Result<String> {
     let mut bytes = [0; 256];
-    let length = File::open(path)?.read(&mut bytes)?;
+    let length = file.read(&mut bytes)?;
     let text = std::str::from_utf8(&bytes[..length]);
     text.map(str::to_owned).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
+/// Finds the directory, or makes it with its mode.
 fn make_root(place: &Place) -> Result<PathBuf> {
-    let dir = &place.dir;
-    match fs::symlink_metadata(dir) {
-        Ok(found) if found.is_dir() || found.is_symlink() => {}
-        Ok(_) => {
-            return Err(Error::invalid(format!("`{}` is not a directory", dir.display())));
-        }
+    let (Some(parent), Some(name)) = (place.dir.parent(), place.dir.file_name()) else {
+        return Err(Error::invalid(format!("`{}` can not be a store", place.dir.display())));
+    };
+    let parent = match fs::canonicalize(parent) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let mut builder = DirBuilder::new();
-            builder.recursive(true).mode(0o755);
-            if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                builder.create(parent).map_err(|error| io_failed("create", parent, error))?;
-            }
-            match fs::create_dir(dir) {
-                Ok(()) => set_mode(dir, place.share.dir_mode())?,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(io_failed("create", dir, error)),
-            }
+            let made = DirBuilder::new().recursive(true).mode(0o755).create(parent);
+            made.map_err(|error| io_failed("create", parent, error))?;
+            fs::canonicalize(parent)
         }
-        Err(error) => return Err(io_failed("look at", dir, error)),
+        found => found,
+    };
+    let parent = parent.map_err(|error| io_failed("look at", &place.dir, error))?;
+    let root = parent.join(name);
+    trust::check_parents(&parent)?;
+    let found = match fs::symlink_metadata(&root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_dir(&root, place.share).map_err(|error| io_failed("create", &root, error))?;
+            fs::symlink_metadata(&root)
+        }
+        found => found,
+    };
+    let found = found.map_err(|error| io_failed("look at", &root, error))?;
+    if !found.is_dir() && !found.is_symlink() {
+        return Err(Error::invalid(format!("`{}` is not a directory", root.display())));
     }
-    fs::canonicalize(dir).map_err(|error| io_failed("look at", dir, error))
+    trust::check_root(&root, &found, place.share)?;
+    Ok(root)
 }
 
-fn set_mode(path: &Path, mode: u32) -> Result<()> {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-        .map_err(|error| io_failed("set the permissions of", path, error))
+/// Makes a directory that is at no time open to more than it is meant for. The umask narrows it, and `mkdir` does not set
+/// the group for new files; that is put right afterwards.
+fn make_dir(path: &Path, share: Share) -> io::Result<()> {
+    let wanted = share.dir_mode();
+    match DirBuilder::new().mode(wanted & 0o777).create(path) {
+        // Another process is making it.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made?,
+    }
+    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+    let made = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if made.metadata()?.mode() & 0o7777 != wanted {
+        made.set_permissions(fs::Permissions::from_mode(wanted))?;
+    }
+    Ok(())
+}
+
+/// Makes a file that is at no time open to more than it is meant for.
+fn make_file(path: &Path, share: Share, bytes: &[u8]) -> io::Result<File> {
+    let wanted = share.file_mode();
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(wanted).open(path)?;
+    if file.metadata()?.mode() & 0o777 != wanted {
+        file.set_permissions(fs::Permissions::from_mode(wanted))?;
+    }
+    file.write_all(bytes)?;
+    Ok(file)
 }
 
 /// The kind of a network file system, by the number that the kernel gives it.
@@ -329,23 +330,29 @@ fn refuse_foreign_time() -> Result<()> {
 
 fn boot_id() -> Result<String> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
-    let id = read_at_once(path).map_err(|error| io_failed("read", path, error))?;
+    let id = File::open(path)
+        .and_then(|file| read_at_once(&file))
+        .map_err(|error| io_failed("read", path, error))?;
     Ok(id.trim().to_owned())
 }
 
-/// Checks what the directory is; marks an empty one as ours.
-fn read_format(root: &Path, share: Share) -> Result<Share> {
+/// Checks what the directory is; marks an empty one as ours. Says how it is shared, and so who may have made what is in it.
+fn read_format(root: &Path, asked: Share) -> Result<(Share, Trust)> {
     let path = root.join("format");
-    match read_at_once(&path) {
-        Ok(text) => parse_format(&text, root),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            make_format(root, &path, share)?;
-            let text = fs::read_to_string(&path).map_err(|error| io_failed("read", &path, error))?;
-            parse_format(&text, root)
+    let found = fs::symlink_metadata(root).map_err(|error| io_failed("look at", root, error))?;
+    for _ in 0..2 {
+        if let Some(file) = Trust::of_mark(asked).open(&path)? {
+            let text = read_at_once(&file).map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidData => foreign(root),
+                _ => io_failed("read", &path, error),
+            })?;
+            let share = parse_format(&text, root)?;
+            return Ok((share, Trust::inside(root, &found, share)?));
         }
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(foreign(root)),
-        Err(error) => Err(io_failed("read", &path, error)),
+        Trust::inside(root, &found, asked)?;
+        make_format(root, &path, asked)?;
     }
+    Err(foreign(root))
 }
 
 fn parse_format(text: &str, root: &Path) -> Result<Share> {
@@ -410,14 +417,7 @@ fn make_format(root: &Path, path: &Path, share: Share) -> Result<()> {
 /// Writes a file under a name that nobody looks for, through to the disk.
 fn write_new(root: &Path, share: Share, bytes: &[u8]) -> Result<PathBuf> {
     let path = root.join(format!(".new-{}-{}", std::process::id(), unique()));
-    let written =
-        OpenOptions::new().write(true).create_new(true).mode(share.file_mode()).open(&path).and_then(
-            |mut file| {
-                file.write_all(bytes)?;
-                file.set_permissions(fs::Permissions::from_mode(share.file_mode()))?;
-                file.sync_all()
-            },
-        );
+    let written = make_file(&path, share, bytes).and_then(|file| file.sync_all());
     written.map_err(|error| {
         fs::remove_file(&path).ok();
         io_failed("write to", root, error)
@@ -450,10 +450,15 @@ fn sync_parent(path: &Path) -> Result<()> {
     File::open(parent).and_then(|dir| dir.sync_all()).map_err(|error| io_failed("write to", parent, error))
 }
 
-fn read_floor(root: &Path) -> Result<u64> {
-    let path = root.join("floor");
-    let text = read_at_once(&path).map_err(|error| io_failed("read", &path, error))?;
-    parse_number(&text, &path)
+fn read_floor(root: &Path, trust: Trust) -> Result<u64> {
+    read_number(&root.join("floor"), trust)
+}
+
+fn read_number(path: &Path, trust: Trust) -> Result<u64> {
+    let missing = || io_failed("read", path, io::ErrorKind::NotFound.into());
+    let file = trust.open(path)?.ok_or_else(missing)?;
+    let text = read_at_once(&file).map_err(|error| io_failed("read", path, error))?;
+    parse_number(&text, path)
 }
 
 fn parse_number(text: &str, path: &Path) -> Result<u64> {
@@ -469,24 +474,21 @@ fn write_floor(root: &Path, share: Share, floor: u64) -> Result<()> {
 }
 
 /// Makes the part of the store for this boot, and throws those of other boots away.
-fn make_boot(root: &Path, boot: &Path, share: Share) -> Result<u64> {
+fn make_boot(root: &Path, boot: &Path, share: Share, trust: Trust) -> Result<u64> {
     let since_boot = SystemClock.now().as_micros();
     // Above every token of earlier boots, even if the wall clock was set back since.
-    let now = wall_clock().max(read_floor(root)? + 1).max(since_boot);
+    let now = wall_clock().max(read_floor(root, trust)? + 1).max(since_boot);
     let base = now - since_boot;
     write_floor(root, share, now + micros(FLOOR_SPAN))?;
 
     let new = root.join(format!(".new-{}-{}", std::process::id(), unique()));
     let made = (|| -> io::Result<()> {
         for dir in [new.clone(), new.join("alive"), new.join("wake")] {
-            fs::create_dir(&dir)?;
-            fs::set_permissions(&dir, fs::Permissions::from_mode(share.dir_mode()))?;
+            make_dir(&dir, share)?;
         }
         let base = format!("{base}\n");
         for (name, bytes) in [("base", base.as_bytes()), ("gate", &[]), ("lock.mdb", &LOCK_FILE)] {
-            let path = new.join(name);
-            fs::write(&path, bytes)?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(share.file_mode()))?;
+            make_file(&new.join(name), share, bytes)?;
         }
         Ok(())
     })();
@@ -496,9 +498,8 @@ fn make_boot(root: &Path, boot: &Path, share: Share) -> Result<u64> {
     })?;
     put_in_place(&new, boot)?;
     remove_other_boots(root, boot);
-    let path = boot.join("base");
-    let text = fs::read_to_string(&path).map_err(|error| io_failed("read", &path, error))?;
-    parse_number(&text, &path)
+    trust.check_boot(boot)?;
+    read_number(&boot.join("base"), trust)
 }
 
 /// What is left of other boots is of no use; if it can not be removed it does no harm.

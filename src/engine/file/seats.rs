@@ -24,10 +24,11 @@ use std::time::Duration;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkfifoat};
 use tokio::net::unix::pipe;
 
-use super::dir::{Dir, Share};
+use super::dir::Dir;
 use super::failure::io_failed;
 use super::fork::NotInChild;
 use super::store;
+use super::trust::Share;
 use crate::claim::{OwnerId, Seat};
 use crate::engine::Hint;
 use crate::error::Result;
@@ -123,7 +124,7 @@ fn alive_path(dir: &Dir, seat: Seat) -> PathBuf {
 /// Opens the pipe of another client, to look or to listen.
 fn open_peer(dir: &Dir, seat: Seat) -> io::Result<File> {
     // Without the flag the open would wait for a writer, who may be dead.
-    let no_wait = OFlags::NONBLOCK.bits().cast_signed();
+    let no_wait = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
     OpenOptions::new().read(true).custom_flags(no_wait).open(alive_path(dir, seat))
 }
 

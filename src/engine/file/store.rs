@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RwTxn, WithoutTls};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 use super::dir::{Dir, FileId, floor_suffices};
@@ -81,7 +81,8 @@ impl Store {
     /// Opens the store at `dir`, or joins those of this process who have it open.
     pub(super) fn open(dir: &Dir) -> Result<Arc<Store>> {
         let path = dir.boot.join("gate");
-        let gate = OpenOptions::new().read(true).write(true).open(&path);
+        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+        let gate = OpenOptions::new().read(true).write(true).custom_flags(no_link).open(&path);
         let gate = gate.map_err(|error| io_failed("open", &path, error))?;
         let found = gate.metadata().map_err(|error| io_failed("look at", &path, error))?;
         let id = FileId::of(&found);
