@@ -10,7 +10,7 @@ use crate::claim::{Answer, Ask, CONFIRM, Grant, Holder, OwnerId, Pause};
 use crate::client::Inner;
 use crate::client::clock::{Moment, sleep_until};
 use crate::client::hold::{Hold, Lease, Pending, Undo, margin};
-use crate::client::queue::{Entered, Line, Pass, Terms, Turn};
+use crate::client::queue::{Entered, Line, Pass, Terms, Turn, Use};
 use crate::engine::refusal;
 use crate::error::{Error, Loss, Result};
 use crate::name::{Family, Name};
@@ -35,9 +35,11 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    /// Alone on the name while held. A semaphore that is taken whole is not: it may be enlarged meanwhile.
-    fn exclusive(&self) -> bool {
-        self.name.family() == Family::Lock && self.terms.weight == self.terms.capacity
+    /// Whether the caller is alone on the name while it holds it. A semaphore that is taken whole is shared: it may
+    /// be enlarged meanwhile.
+    pub(crate) fn usage(&self) -> Use {
+        let alone = self.name.family() == Family::Lock && self.terms.weight == self.terms.capacity;
+        if alone { Use::Alone } else { Use::Shared }
     }
 }
 
@@ -77,14 +79,14 @@ impl Inner {
     async fn acquire_in_turn(self: &Arc<Inner>, want: &Want, patience: Patience) -> Result<Option<Hold>> {
         let started = self.clock.now();
         // Who shares and does not wait need not stand in line: the engine says whether there is room.
-        let passes_line = patience == Patience::None && !want.exclusive();
+        let passes_line = patience == Patience::None && want.usage() == Use::Shared;
         if want.logged || passes_line || self.options.hand_over.is_none() {
             let hold = self.ask(want, None, patience, started).await;
             return self.told(hold, started);
         }
         let turn = loop {
-            let place = match want.line.enter(want.terms, patience != Patience::None) {
-                Entered::Head(turn) => break turn,
+            let place = match want.line.enter(want.terms, want.usage(), patience != Patience::None) {
+                Entered::Front(turn) => break turn,
                 Entered::Busy => return Ok(None),
                 Entered::InLine(place) => place,
             };
@@ -127,8 +129,7 @@ impl Inner {
         started: Moment,
     ) -> Result<Option<Hold>> {
         let terms = want.terms;
-        // Only what is held alone can be handed on inside this process.
-        let handed_on = turn.is_some() && want.exclusive() && want.line.crowded();
+        let handed_on = turn.is_some() && want.line.crowded();
         let ask = Ask {
             owner: self.next_owner(),
             weight: terms.weight,
@@ -244,10 +245,14 @@ impl Request<'_> {
 
     fn hold(mut self, grant: Grant, asked_at: Moment, good_for: Duration) -> Hold {
         let (client, want, owner) = (self.client, self.want, self.ask.owner);
+        let handed_on = client.options.hand_over.is_some() && !want.logged;
+        let line = handed_on.then(|| Arc::clone(&want.line));
+        if let Some(line) = &line {
+            line.granted(owner, want.usage(), grant);
+        }
         // Whoever shares the name does not keep others of this process from asking.
-        let turn = self.turn.filter(|_| want.exclusive());
-        let name = want.name.clone();
-        let lease = Lease::new(Arc::clone(client), name, owner, want.terms, grant, asked_at, turn);
+        let turn = self.turn.filter(|turn| turn.usage() == Use::Alone);
+        let lease = Lease::new(client, want, owner, grant, asked_at, line, turn);
         if good_for < want.terms.lease {
             lease.believe(asked_at, good_for);
         }
@@ -282,6 +287,9 @@ impl Request<'_> {
                 Answer::Queued(pause) => {
                     if patience.over(client.clock.now()) {
                         return Ok(None);
+                    }
+                    if let Some(turn) = &mut self.turn {
+                        turn.waits();
                     }
                     let waiting = waiting.get_or_insert_with(|| {
                         client.events.waiting(&want.name);

@@ -51,12 +51,12 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Of a claim that was held under `token`.
-    pub(crate) fn of_claim(lease: Arc<Lease>, token: u64) -> Release {
+    /// Of a claim of whose tokens `used` was used last.
+    pub(crate) fn of_claim(lease: Arc<Lease>, used: u64) -> Release {
         Release {
             name: lease.name.clone(),
             owner: lease.owner,
-            used: token,
+            used,
             until: lease.deadline() + margin(lease.terms.lease),
             lease: Some(lease),
         }

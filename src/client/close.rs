@@ -135,7 +135,8 @@ impl Inner {
             // A token of 0: its holder is giving it back at this moment.
             let token = lease.token();
             if token != 0 {
-                self.release_later(Release::of_claim(lease, token));
+                let used = lease.used(token);
+                self.release_later(Release::of_claim(lease, used));
             }
         }
         // Whoever waits to become the writer looks again and finds its guard lost.

@@ -12,9 +12,10 @@ use tokio::sync::Notify;
 
 use crate::claim::{OwnerId, Released};
 use crate::client::Inner;
+use crate::client::acquire::Want;
 use crate::client::backlog::Release;
 use crate::client::clock::{Moment, sleep_until};
-use crate::client::queue::{Line, Terms, Turn};
+use crate::client::queue::{Line, Terms, Turn, Use};
 use crate::engine::Connection;
 use crate::error::{Error, Loss, Result};
 use crate::guard::Standing;
@@ -36,6 +37,7 @@ pub(crate) struct Lease {
     pub(crate) name: Name,
     pub(crate) owner: OwnerId,
     pub(crate) terms: Terms,
+    usage: Use,
     /// The token in use; 0 once released.
     token: AtomicU64,
     /// The last one reserved.
@@ -46,12 +48,16 @@ pub(crate) struct Lease {
     /// How long the last word of the engine is good for, in microseconds: a lease, or less while the grant is
     /// not confirmed.
     good_for: AtomicU64,
+    /// A writer that became a reader, or the other way round: not what others in line ask for.
+    altered: AtomicBool,
     in_doubt: AtomicBool,
     lost: AtomicU8,
     changed: Notify,
     /// When this client heard of the grant: the hand-over budget counts from here. Counted from the asking, the
     /// wait for others would use it up.
     granted_at: Moment,
+    /// Where others of this process stand who may take over; `None` if every caller asks for itself.
+    line: Option<Arc<Line>>,
     /// Kept while held alone: nobody else in this process need ask the engine. Gone when lost, so that a guard that
     /// nobody drops does not hold up the line.
     turn: Mutex<Option<Turn>>,
@@ -83,31 +89,33 @@ fn decode(lost: u8) -> Option<Loss> {
 }
 
 impl Lease {
-    /// A lease that was asked for at `asked_at` and granted.
+    /// A lease that was asked for at `asked_at` and granted. Others in `line` may take it over.
     pub(crate) fn new(
-        client: Arc<Inner>,
-        name: Name,
+        client: &Arc<Inner>,
+        want: &Want,
         owner: OwnerId,
-        terms: Terms,
         grant: crate::claim::Grant,
         asked_at: Moment,
+        line: Option<Arc<Line>>,
         turn: Option<Turn>,
     ) -> Lease {
-        let granted_at = client.clock.now();
         let lease = Lease {
-            client,
-            name,
+            client: Arc::clone(client),
+            name: want.name.clone(),
             owner,
-            terms,
+            terms: want.terms,
+            usage: want.usage(),
             token: AtomicU64::new(grant.token),
             last_token: AtomicU64::new(grant.token + u64::from(grant.tokens) - 1),
             deadline: AtomicU64::new(0),
             renew_at: AtomicU64::new(0),
             good_for: AtomicU64::new(0),
+            altered: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
             lost: AtomicU8::new(NOT_LOST),
             changed: Notify::new(),
-            granted_at,
+            granted_at: client.clock.now(),
+            line,
             turn: Mutex::new(turn),
         };
         lease.counts_from(asked_at);
@@ -154,6 +162,10 @@ impl Lease {
 
     /// Upgraded: the same claim under a new token.
     pub(crate) fn retoken(&self, grant: crate::claim::Grant) {
+        self.altered.store(true, Ordering::Release);
+        if let Some(line) = &self.line {
+            line.granted(self.owner, Use::Alone, grant);
+        }
         self.last_token.store(grant.token + u64::from(grant.tokens) - 1, Ordering::Release);
         self.token.store(grant.token, Ordering::Release);
     }
@@ -197,6 +209,7 @@ impl Lease {
 
     /// Downgraded: others in this process can share the name.
     pub(crate) fn share(&self) {
+        self.altered.store(true, Ordering::Release);
         drop(self.take_turn());
     }
 
@@ -205,9 +218,17 @@ impl Lease {
     }
 
     /// The line of callers in this process, if one of them can take over.
-    fn line_with_heir(&self) -> Option<Arc<Line>> {
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        turn.as_ref().and_then(Turn::line).filter(|line| line.has_heir(&self.terms)).cloned()
+    fn line_with_heir(&self) -> Option<&Arc<Line>> {
+        let line = self.line.as_ref()?;
+        let as_granted = !self.altered.load(Ordering::Acquire);
+        (as_granted && line.has_heir(&self.terms)).then_some(line)
+    }
+
+    /// The highest token that was used of this claim's block, if `token` was used last under it. The rest is the
+    /// engine's again.
+    pub(crate) fn used(&self, token: u64) -> u64 {
+        let shared = self.line.as_ref().filter(|_| self.usage == Use::Shared);
+        shared.and_then(|line| line.close_block(self.owner)).unwrap_or(0).max(token)
     }
 
     /// How it was lost, judged by the clock and not by whether a timer ran.
@@ -266,10 +287,17 @@ impl Lease {
     /// The token for the next caller in line, if the budget allows one.
     fn next_token(&self) -> Option<u64> {
         let budget = self.client.options.hand_over?;
-        let next = self.token() + 1;
         let healthy = self.standing() == Standing::Held;
         let in_time = self.client.clock.now().since(self.granted_at) < budget;
-        (healthy && in_time && next <= self.last_token.load(Ordering::Acquire)).then_some(next)
+        if !healthy || !in_time {
+            return None;
+        }
+        match self.usage {
+            Use::Alone => {
+                Some(self.token() + 1).filter(|next| *next <= self.last_token.load(Ordering::Acquire))
+            }
+            Use::Shared => self.line.as_ref()?.next_token(),
+        }
     }
 }
 
@@ -315,7 +343,7 @@ impl Hold {
             lease.client.events.released(&lease.name, self.token);
         }
         if loss.is_none()
-            && let Some(line) = lease.line_with_heir()
+            && let Some(line) = lease.line_with_heir().cloned()
             && let Some(next) = lease.next_token()
         {
             // The old guard is over before the next one starts.
@@ -370,7 +398,7 @@ impl Ending {
             // It is over. What may be left of it in the engine is cleared away in the background.
             return Err(self.lease.lost_error(self.token, loss));
         }
-        let found = give_back(&self.lease, self.token).await;
+        let found = give_back(&self.lease, self.lease.used(self.token)).await;
         // Tried again in the background, for as long as the lease may stand.
         self.owed = found.as_ref().is_err_and(Error::is_retryable);
         match found {
@@ -385,7 +413,8 @@ impl Drop for Ending {
     fn drop(&mut self) {
         if self.owed {
             let client = Arc::clone(&self.lease.client);
-            client.release_later(Release::of_claim(Arc::clone(&self.lease), self.token));
+            let used = self.lease.used(self.token);
+            client.release_later(Release::of_claim(Arc::clone(&self.lease), used));
         } else {
             // The line moves on only after the engine has heard: its head would find the name taken.
             drop(self.lease.take_turn());
@@ -399,26 +428,32 @@ async fn give_back(lease: &Lease, used: u64) -> Result<Released> {
     let give_up = client.clock.now() + client.options.call_limit;
     match client.call(client.engine.release(&lease.name, lease.owner, used)).await {
         // In a box of its own: it is needed seldom.
-        Err(error) => Box::pin(give_back_again(lease, used, give_up, error)).await,
+        Err(error) if error.is_retryable() => Box::pin(give_back_again(lease, used, give_up, error)).await,
         released => released,
     }
 }
 
-/// Tries again while there is time and the engine may be back soon.
+/// Tries again until `give_up`: the engine may be back soon. If not, the last error that it gave is the answer.
 async fn give_back_again(lease: &Lease, used: u64, give_up: Moment, mut error: Error) -> Result<Released> {
     const AGAIN: Duration = Duration::from_millis(50);
     let client = &lease.client;
-    while error.is_retryable() && client.clock.now() + AGAIN < give_up {
-        tokio::time::sleep(AGAIN).await;
-        let limit = give_up.since(client.clock.now());
-        match client.call_within(limit, client.engine.release(&lease.name, lease.owner, used)).await {
+    loop {
+        let trying = async {
+            tokio::time::sleep(AGAIN).await;
+            client.call(client.engine.release(&lease.name, lease.owner, used)).await
+        };
+        let tried = tokio::select! {
+            biased;
+            tried = trying => tried,
+            () = sleep_until(&*client.clock, give_up) => return Err(error),
+        };
+        match tried {
             // Only the answer was lost: it was held when it was first given back.
             Ok(Released::Nothing) => return Ok(Released::Claim),
-            Err(again) => error = again,
+            Err(again) if again.is_retryable() => error = again,
             released => return released,
         }
     }
-    Err(error)
 }
 
 /// Leaves the queue, or gives back a grant that nobody waits for any more, when a request is dropped half way.

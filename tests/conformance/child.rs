@@ -128,8 +128,8 @@ pub(crate) async fn take_turns(url: &str, processes: usize, each: usize) -> Summ
         sections
     });
     let sections = heard.collect::<JoinSet<_>>().join_all().await.concat();
-    let summary =
-        history::check(&sections, Rules { capacity: 1, fifo_beyond: None }).expect("a good history");
+    let summary = history::check(&sections, Rules { capacity: 1, rising_beyond: 0, fifo_beyond: None })
+        .expect("a good history");
     assert_eq!((summary.sections, summary.workers), (processes * each, processes));
     let bytes = std::fs::read(counter.path()).expect("the counter");
     assert_eq!(u64::from_le_bytes(bytes.try_into().expect("8 bytes")), (processes * each) as u64);

@@ -360,8 +360,8 @@ async fn protects_a_read_modify_write(mut ground: Ground, maker: Maker) {
         sections.extend(done.expect("no worker fails"));
     }
     assert_eq!(counter.load(Ordering::Relaxed), WORKERS * EACH);
-    let summary =
-        history::check(&sections, Rules { capacity: 1, fifo_beyond: None }).expect("a good history");
+    let summary = history::check(&sections, Rules { capacity: 1, rising_beyond: 0, fifo_beyond: None })
+        .expect("a good history");
     assert_eq!(summary.sections as u64, WORKERS * EACH);
 }
 

@@ -160,7 +160,8 @@ impl Hammer {
     async fn stop_after(self, capacity: u64) {
         self.stop.store(true, Ordering::Release);
         let sections = self.workers.join_all().await.concat();
-        history::check(&sections, Rules { capacity, fifo_beyond: None }).expect("a good history");
+        history::check(&sections, Rules { capacity, rising_beyond: 0, fifo_beyond: None })
+            .expect("a good history");
     }
 }
 
@@ -469,7 +470,8 @@ async fn colliding_clients_make_progress(servers: usize) {
     while let Some(done) = tasks.join_next().await {
         sections.extend(done.expect("no worker fails"));
     }
-    history::check(&sections, Rules { capacity: 1, fifo_beyond: None }).expect("a good history");
+    history::check(&sections, Rules { capacity: 1, rising_beyond: 0, fifo_beyond: None })
+        .expect("a good history");
     assert!(start.elapsed() < ms(30_000), "{:?}", start.elapsed());
 }
 

@@ -139,7 +139,7 @@ async fn waiters_are_served_in_order(mut ground: Ground) {
     }
     // Without a promise of order everybody is served all the same, one by one.
     let fair = first.guarantees().fair;
-    let rules = Rules { capacity: 1, fifo_beyond: fair.then_some(0) };
+    let rules = Rules { capacity: 1, rising_beyond: 0, fifo_beyond: fair.then_some(0) };
     history::check(&sections, rules).expect("a good history");
     assert!(!fair || sections.is_sorted_by_key(|section| section.granted), "{sections:?}");
 }

@@ -125,9 +125,9 @@ async fn do_everything(server: &Redis, url: &str) {
     let deadline = held.deadline();
     until("it is renewed", async || held.deadline() > deadline).await;
     assert_eq!(one.list(Family::Lock, None, 10).await.expect("a list").len(), 1);
-    // One who waits behind another.
+    // One who waits behind another, for so long that it asks again.
     let third = connect(url).await;
-    assert!(mutex(&third, ms(2000)).lock_for(ms(50)).await.expect("an answer").is_none());
+    assert!(mutex(&third, ms(2000)).lock_for(ms(1700)).await.expect("an answer").is_none());
     held.release().await.expect("held");
     granted(waiting).await.release().await.expect("held");
 

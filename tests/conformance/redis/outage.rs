@@ -296,7 +296,8 @@ async fn one_that_was_paused_has_no_two_holders_and_no_ghosts(mut ground: Ground
         weight: 1,
     };
     let seen = [section(1, granted_at, lost_at, held.token()), section(2, next_at, now(), next.token())];
-    history::check(&seen, Rules { capacity: 1, fifo_beyond: None }).unwrap_or_else(|wrong| panic!("{wrong}"));
+    history::check(&seen, Rules { capacity: 1, rising_beyond: 0, fifo_beyond: None })
+        .unwrap_or_else(|wrong| panic!("{wrong}"));
     for number in 0..20 {
         let mutex = other.mutex(&format!("ghost-{number}")).expect("a name");
         let guard = soon("a name without a ghost", mutex.lock()).await.expect("granted");

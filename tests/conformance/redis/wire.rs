@@ -396,7 +396,7 @@ async fn any_faults_at_any_time_keep_the_promises(mut ground: Ground) {
     let guard = free_within(&near, ms(4000)).await;
     took("the name is free after all that", over.elapsed());
     let sections = seen.lock().expect("no panic").clone();
-    let summary = history::check(&sections, Rules { capacity: 1, fifo_beyond: None });
+    let summary = history::check(&sections, Rules { capacity: 1, rising_beyond: 0, fifo_beyond: None });
     let summary = summary.unwrap_or_else(|wrong| panic!("{wrong}"));
     assert!(guard.token().get() > sections.iter().map(|section| section.token).max().expect("some"));
     guard.release().await.expect("held");
