@@ -309,6 +309,11 @@ impl Claim {
     fn last_token(&self) -> u64 {
         self.token + u64::from(self.tokens) - 1
     }
+
+    /// How long it lasts after its owner was last heard of.
+    fn believed(&self) -> Micros {
+        if self.confirmed { self.lease } else { self.lease.min(micros(CONFIRM)) }
+    }
 }
 
 impl Waiter {

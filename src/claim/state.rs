@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{
-    Alteration, Answer, Ask, CONFIRM, Change, Claim, Grant, LOG_KEPT, LOG_LENGTH, Micros, OwnerId, PATIENCE,
-    Pause, Queue, Refused, Released, Seat, Step, Waiter, Wake, World, micros,
+    Alteration, Answer, Ask, Change, Claim, Grant, LOG_KEPT, LOG_LENGTH, Micros, OwnerId, PATIENCE, Pause,
+    Queue, Refused, Released, Seat, Step, Waiter, Wake, World, micros,
 };
 
 /// All that is known of one name, except its queue.
@@ -436,12 +436,22 @@ impl State {
         wakes: &mut Vec<Wake>,
     ) -> Result<(), Q::Error> {
         let now = world.now;
+        // What is over does not come back when the clock is set back.
+        if self.closed_until <= now {
+            self.closed_until = 0;
+        }
         self.upgrade = self.live_upgrade(now);
         if let Some(Upgrade { owner, .. }) = self.upgrade {
             self.finish_upgrade(owner, now, wakes);
         }
         while self.waiting > 0 {
-            let Some(first) = queue.first()? else { break };
+            let Some(mut first) = queue.first()? else { break };
+            // By a clock that was set back since: it is believed to live as if it had asked now, and no longer.
+            let latest = now + micros(PATIENCE);
+            if first.alive_until > latest {
+                queue.touch(first.owner, latest)?;
+                first.alive_until = latest;
+            }
             let dead = first.alive_until <= now || !(world.alive)(first.seat);
             let too_much = first.weight > self.capacity;
             if !dead && !too_much && !self.admits(first.weight, now) {
@@ -483,21 +493,21 @@ impl State {
 
     fn grant(&mut self, waiter: Waiter, now: Micros, confirmed: bool) -> Grant {
         let token = (self.last + 1).max(now);
-        let believed = if confirmed { waiter.lease } else { waiter.lease.min(micros(CONFIRM)) };
-        let claim = Claim {
+        let mut claim = Claim {
             owner: waiter.owner,
             seat: waiter.seat,
             weight: waiter.weight,
             token,
             tokens: waiter.tokens.max(1),
             lease: waiter.lease,
-            expires: now + believed,
+            expires: now,
             lock_delay: waiter.lock_delay,
             since: now,
             confirmed,
             holder: waiter.holder,
             value: waiter.value,
         };
+        claim.expires += claim.believed();
         self.last = claim.last_token();
         self.used += u64::from(claim.weight);
         self.next_expiry = self.next_expiry.min(claim.expires);
@@ -534,6 +544,24 @@ impl State {
     /// Takes away the claims of the dead.
     fn bury(&mut self, world: World<'_>) {
         self.drop_claims(|claim| !(world.alive)(claim.seat), |_| world.now);
+        self.believe_until(world.now);
+    }
+
+    /// Believes nobody for longer than if all that was said had been said now.
+    ///
+    /// What ends later than that was said before the engine's clock was set back. Its owner counts its own deadline from before it
+    /// said so, so a lease that is counted from now ends no earlier than the owner expects.
+    fn believe_until(&mut self, now: Micros) {
+        for claim in &mut self.claims {
+            let latest = now + claim.believed();
+            if claim.expires > latest {
+                claim.expires = latest;
+                self.next_expiry = self.next_expiry.min(latest);
+            }
+        }
+        if let Some(upgrade) = &mut self.upgrade {
+            upgrade.alive_until = upgrade.alive_until.min(now + micros(PATIENCE));
+        }
     }
 
     fn drop_claims(&mut self, ended: impl Fn(&Claim) -> bool, at: impl Fn(&Claim) -> Micros) {

@@ -618,3 +618,69 @@ fn very_long_leases_do_not_overflow() {
     name.queued(&mutex(2));
     assert!(name.state.closed_until() > name.now);
 }
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_claim_longer() {
+    let mut name = Name::new();
+    name.granted(&mutex(1));
+    name.queued(&mutex(2));
+    name.now -= 100 * SECOND;
+    assert_eq!(name.queued(&mutex(2)), LEASE);
+    // Counted from when it was seen, not from each time that it is looked at.
+    name.now += 6 * SECOND;
+    assert_eq!(name.queued(&mutex(2)), LEASE - Duration::from_secs(6));
+    name.now += 4 * SECOND;
+    name.granted(&mutex(2));
+}
+
+#[test]
+fn a_clock_that_is_set_back_keeps_no_unconfirmed_claim() {
+    let mut name = Name::new();
+    name.granted(&mutex(1));
+    name.queued(&mutex(2));
+    name.queued(&mutex(3));
+    name.release(1);
+    name.now -= 100 * SECOND;
+    assert_eq!(name.queued(&mutex(3)), CONFIRM);
+    name.now += micros(CONFIRM);
+    name.granted(&mutex(3));
+}
+
+#[test]
+fn a_clock_that_is_set_back_keeps_no_waiter_alive() {
+    let mut name = Name::new();
+    name.granted(&of(1, 1, 2));
+    name.queued(&of(2, 2, 2));
+    name.queued(&of(3, 1, 2));
+    name.now -= 100 * SECOND;
+    assert_eq!(name.queued(&of(3, 1, 2)), PATIENCE);
+    name.now += micros(PATIENCE) - 1;
+    name.queued(&of(3, 1, 2));
+    name.now += 1;
+    name.granted(&of(3, 1, 2));
+}
+
+#[test]
+fn a_clock_that_is_set_back_keeps_no_upgrade() {
+    let mut name = Name::new();
+    name.granted(&reader(1));
+    name.granted(&reader(2));
+    assert!(matches!(name.alter(1, Alteration::Upgrade).answer, Answer::Queued(_)));
+    name.now -= 100 * SECOND;
+    assert_eq!(name.queued(&reader(3)), PATIENCE);
+    name.now += micros(PATIENCE);
+    name.granted(&reader(3));
+}
+
+#[test]
+fn a_lock_delay_that_is_over_stays_over_when_the_clock_is_set_back() {
+    let mut name = Name::new();
+    name.granted(&Ask { lock_delay: Duration::from_secs(5), ..mutex(1) });
+    name.now += 12 * SECOND;
+    name.queued(&mutex(2));
+    name.now += 3 * SECOND;
+    name.granted(&mutex(2));
+    name.now -= 10 * SECOND;
+    name.release(2);
+    name.granted(&mutex(3));
+}

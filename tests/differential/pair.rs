@@ -26,6 +26,7 @@ use leasehold::name::{Family, Name};
 use crate::bench::{Bench, SEATS};
 use crate::book::{Book, Checked, DAY, HOUR, Known, MS, Person, micros, same, world};
 use crate::sequence::{Action, Pass, Renew, Sequence, Step, Terms, Who};
+use crate::servers::FrozenRedis;
 
 /// How often each thing happened.
 pub(crate) type Tally = BTreeMap<&'static str, u64>;
@@ -105,6 +106,14 @@ impl<'a> Pair<'a> {
     }
 
     async fn step(&mut self, step: &Step) -> Checked {
+        if let Pass::Back(_) = step.pass {
+            // What is over by now, and was not looked at since, may be forgotten on one side and come back on the other.
+            for name in 0..self.books.len() {
+                self.inspect()?;
+                self.avoid_the_moment(&BTreeSet::from([name]))?;
+                self.look(name, 0, u64::MAX).await?;
+            }
+        }
         self.pass(step.pass);
         if step.noted {
             self.note().await?;
@@ -133,7 +142,13 @@ impl<'a> Pair<'a> {
                 let next = self.books.iter().filter_map(|book| book.known.as_ref()?.next_end(now)).min();
                 next.map_or(now, |next| next.saturating_add_signed(off * 1000).max(now))
             }
+            // Not to a time before the clients were connected: counters from before that are another story.
+            Pass::Back(millis) => {
+                self.count("the clock was set back");
+                (now - millis * MS).max(FrozenRedis::START)
+            }
         };
+        self.latest = self.latest.max(now);
         self.bench.set_now(then);
     }
 

@@ -79,6 +79,8 @@ pub(crate) enum Pass {
     For(u64),
     /// To the next moment at which something ends by itself, or one before or after it.
     ToTheNextEnd(i64),
+    /// The clock is set back.
+    Back(u64),
 }
 
 /// Who makes a request. Chance alone would seldom find those for whom it matters.
@@ -285,15 +287,21 @@ impl Maker<'_> {
         let long = if self.mood == Mood::Mutexes { 18 } else { 6 };
         // Where many are to meet, time passes slowly.
         let none = if matches!(self.mood, Mood::Sharing | Mood::Resizing) { 120 } else { 40 };
-        Pass::For(match dice.weigh(&[(none, 0), (18, 1), (12, 2), (8, 3), (long, 4), (15, 5), (hours, 6)]) {
-            0 => 0,
-            1 => dice.between(1, 60),
-            2 => dice.between(60, 1500),
-            3 => dice.between(1500, 6000),
-            4 => dice.between(6000, 30_000),
-            5 => return Pass::ToTheNextEnd(dice.pick(&[-1, 0, 0, 1])),
-            _ => dice.between(1, 40) * HOUR / 2,
-        })
+        Pass::For(
+            match dice.weigh(&[(none, 0), (18, 1), (12, 2), (8, 3), (long, 4), (15, 5), (hours, 6), (2, 7)]) {
+                0 => 0,
+                1 => dice.between(1, 60),
+                2 => dice.between(60, 1500),
+                3 => dice.between(1500, 6000),
+                4 => dice.between(6000, 30_000),
+                5 => return Pass::ToTheNextEnd(dice.pick(&[-1, 0, 0, 1])),
+                7 => {
+                    let far = dice.pick(&[10, 4000, 60_000, HOUR]);
+                    return Pass::Back(dice.between(1, far));
+                }
+                _ => dice.between(1, 40) * HOUR / 2,
+            },
+        )
     }
 
     fn lease(&mut self) -> u64 {

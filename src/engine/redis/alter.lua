@@ -21,6 +21,7 @@ end
 -- it; a second one is refused, for the two would wait for each other.
 local function upgrade(wait)
   expire()
+  believe_until()
   if not extend(owner, nil) then
     advance()
     return { REFUSED, NOT_HELD }

@@ -42,6 +42,7 @@ local function ask()
   end
 
   if not agrees(capacity) then
+    believe_until()
     advance()
     if not agrees(capacity) and in_use() then
       note_change()
@@ -67,6 +68,7 @@ local function ask()
     return granted(given)
   end
 
+  believe_until()
   local queued = state.waiting > 0 and call('HEXISTS', STATE, 'W' .. owner) == 1
   if queued then call('HSET', STATE, 'A' .. owner, again) end
   advance()

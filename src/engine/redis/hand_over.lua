@@ -11,7 +11,7 @@ local function hand_over()
   local next = popped[1]
   if not next then return false end
   local waiter = 'W' .. next
-  local found = call('HMGET', STATE, waiter, 'A' .. next, 'last', 'ends')
+  local found = call('HMGET', STATE, waiter, 'A' .. next, 'last', 'ends', 'at')
   -- With eight digits it is longer than that.
   local good_for = #lease > 7 and CONFIRM or math.min(lease, CONFIRM)
   local ends = kind == '+' and tonumber(found[4]) or since + good_for
@@ -19,8 +19,8 @@ local function hand_over()
     string.match(found[1] or '', '^(%d+) (%S) 4294967295 (%d+) (%d+) 0 0 ()(%d+) ')
   local alive_until, round
   if found[2] then alive_until, round = string.match(found[2], '^(%d+) (%d+)$') end
-  if ends <= now or not found[3] or not came or tonumber(alive_until or came + PATIENCE) <= now then
-    -- For the rules: the holder was too late, or the next one wants something else, or is dead.
+  if ends <= now or not found[3] or not came or tonumber(alive_until or came + PATIENCE) <= now or tonumber(found[5] or 0) > now then
+    -- For the rules: the holder was too late, or the next one wants something else, or is dead, or the clock was set back.
     call('ZADD', QUEUE, popped[2], next)
     call('PEXPIREAT', QUEUE, call('HGET', STATE, 'kept_until') or '0')
     return false
@@ -30,7 +30,7 @@ local function hand_over()
   if found[2] then call('HDEL', STATE, 'A' .. next) end
   local last = found[3] + 1
   local token = last > now and text(last) or moment
-  call('HSET', STATE, 'last', tokens == '1' and token or text(token + tokens - 1))
+  call('HSET', STATE, 'last', tokens == '1' and token or text(token + tokens - 1), 'at', moment)
   local left = #wants > 7 and '13000' or math.ceil((math.min(wants, CONFIRM) + GRACE) / 1000)
   call('SET', HOLDER, 'leasehold/1?' .. next .. ' ' .. tokens .. ' ' .. token .. ' ' .. wants .. ' 0 ' .. moment .. ' ' ..
     string.sub(found[1], at), 'PX', left)

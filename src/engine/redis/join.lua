@@ -5,8 +5,9 @@ local function join(owner)
   local held = call('GET', HOLDER) or ''
   local kind, holder, lease, since = string.match(held, '^leasehold/1([+?])(%x+) %d+ %d+ (%d+) %d+ (%d+) ')
   if not kind or holder == owner then return nil end
-  local found = call('HMGET', STATE, 'ends', 'kept_until', 'arrivals')
-  if not found[3] then return nil end
+  local found = call('HMGET', STATE, 'ends', 'kept_until', 'arrivals', 'at')
+  -- While the clock is set back, what was said before must be cut.
+  if not found[3] or tonumber(found[4] or 0) > now then return nil end
   -- With eight digits it is longer than that.
   local good_for = #lease > 7 and CONFIRM or math.min(lease, CONFIRM)
   local ends = kind == '+' and tonumber(found[1]) or since + good_for
@@ -15,7 +16,7 @@ local function join(owner)
 
   local arrivals = tostring(found[3] + 1)
   if call('ZADD', QUEUE, 'NX', arrivals, owner) == 0 then return nil end
-  call('HSET', STATE, 'W' .. owner, moment .. ' ' .. ARGV[2], 'arrivals', arrivals)
+  call('HSET', STATE, 'W' .. owner, moment .. ' ' .. ARGV[2], 'arrivals', arrivals, 'at', moment)
   -- It may be a new key.
   call('PEXPIREAT', QUEUE, found[2])
   return ends - now

@@ -1,5 +1,6 @@
 -- What time alone has changed is written down first, so that whoever watches hears of it.
 expire()
+believe_until()
 advance()
 note_change()
 -- Read before it may be thrown away.

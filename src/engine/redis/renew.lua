@@ -32,7 +32,7 @@ for i = 0, #KEYS / 5 - 1 do
     show(holder, held, ' ', lease, math.ceil(lease / 1000))
     verdict = 1
   else
-    local found = read('HMGET', state, 'C' .. owner, 'kept_until', 'holder', 'changes', 'delay', 'ends') or {}
+    local found = read('HMGET', state, 'C' .. owner, 'kept_until', 'holder', 'changes', 'delay', 'ends', 'at') or {}
     local sole = ours == owner
     local expires = sole and found[6] or not sole and read('ZSCORE', ends, owner)
     if kind == '?' and sole then
@@ -46,7 +46,7 @@ for i = 0, #KEYS / 5 - 1 do
       local left = math.ceil((lease + GRACE + delay) / 1000)
       if sole then
         call('HSET', state, 'ends', text(now + lease), 'confirmed', '1')
-        show(holder, held, kind == ':' and kind or '+', lease, math.max(left, call('PTTL', holder)))
+        show(holder, held, kind == ':' and kind or '+', lease, left)
       else
         local claim = cmsgpack.unpack(found[1])
         if claim.lease ~= lease or not claim.confirmed then
@@ -56,6 +56,7 @@ for i = 0, #KEYS / 5 - 1 do
         call('ZADD', ends, text(now + lease), owner)
         if shown and call('PTTL', holder) < left then call('PEXPIRE', holder, text(left)) end
       end
+      if now > tonumber(found[7] or 0) then call('HSET', state, 'at', text(now)) end
       -- As `keep_until` in rules.lua has it: what belongs together ends together.
       local wanted = now + lease + math.max(delay + HOUR, (found[4] or '') ~= '' and DAY or 0)
       if wanted > tonumber(found[2] or 0) * 1000 then

@@ -4,6 +4,7 @@ local declared, capacity = tonumber(ARGV[2]), tonumber(ARGV[3])
 local function resize()
   expire()
   if not agrees(declared) then
+    believe_until()
     advance()
     if in_use() then return { REFUSED, CAPACITY, state.capacity, declared } end
     state.declared = declared

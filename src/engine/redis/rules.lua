@@ -21,7 +21,7 @@ local LOG_LENGTH = 32
 local state = {}
 do
   local found = call('HMGET', STATE, 'format', 'declared', 'capacity', 'used', 'closed', 'upgrader',
-    'upgrade_until', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder', 'ends', 'confirmed', 'delay', 'strangers', 'last')
+    'upgrade_until', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder', 'ends', 'confirmed', 'delay', 'strangers', 'last', 'at')
   if found[1] and found[1] ~= '1' then
     return redis.error_reply('LEASEHOLD format ' .. found[1])
   end
@@ -49,6 +49,8 @@ do
   -- By a clock that was set back since.
   if state.free_at > now then state.free_at, state.free_until = now, 0 end
   state.last = tonumber(found[17] or 0)
+  -- When anything of it was last written.
+  state.at = tonumber(found[18] or 0)
 end
 
 local strangers_changed
@@ -102,11 +104,18 @@ local function put_in_table(owner, claim, ends)
   end
 end
 
+-- How long a claim lasts after its owner was last heard of.
+local function believed(claim)
+  return claim.confirmed and claim.lease or math.min(claim.lease, CONFIRM)
+end
+
 local function store_claim(owner, claim)
   if sole and claim.weight == WHOLE then
     sole.claim, holder_stale = claim, true
   elseif sole then
     put_in_table(owner, claim, sole.ends)
+    -- It may have been heard of before the clock was set back.
+    state.at = math.max(state.at, sole.ends - believed(claim))
     sole = nil
   else
     put_in_table(owner, claim)
@@ -279,6 +288,27 @@ local function expire()
   return #over > 0
 end
 
+-- Believes nobody for longer than if all that was said had been said now. What ends later than that was said before the clock was
+-- set back. Its owner counts its own deadline from before it said so, so a lease that is counted from now ends no earlier than
+-- the owner expects.
+local function believe_until()
+  if sole then
+    local latest = now + believed(sole.claim)
+    if sole.ends > latest then sole.ends, holder_stale = latest, true end
+  elseif state.at > now then
+    local all = holders()
+    for i = 1, #all, 2 do
+      local claim = claim_of(all[i])
+      local latest = claim and now + believed(claim)
+      if latest and tonumber(all[i + 1]) > latest then
+        ends_at(all[i], latest)
+        holder_stale = true
+      end
+    end
+  end
+  state.upgrade_until = math.min(state.upgrade_until, now + PATIENCE)
+end
+
 -- Counts the owner's lease from now; its grant, if it has one.
 local function extend(owner, lease)
   local claim = claim_of(owner)
@@ -308,7 +338,7 @@ end
 local function grant(owner, waiter, confirmed)
   local claim = claim_for(waiter, math.max(last_token() + 1, now), confirmed)
   set_last_token(claim.token + claim.tokens - 1)
-  add_claim(owner, claim, now + (confirmed and waiter.lease or math.min(waiter.lease, CONFIRM)))
+  add_claim(owner, claim, now + believed(claim))
   return grant_of(claim)
 end
 
@@ -344,6 +374,8 @@ end
 
 -- Grants what can be granted, first come first served.
 local function advance()
+  -- What is over does not come back when the clock is set back.
+  if state.closed <= now then state.closed = 0 end
   if state.upgrader then
     if live_upgrader() then finish_upgrade() else state.upgrader = nil end
   end
@@ -357,6 +389,11 @@ local function advance()
     local waiter = found[1] and read_waiter(found[1])
     local alive_until, round
     if waiter then alive_until, round = sign_of_life(waiter, found[2]) end
+    -- By a clock that was set back since: it is believed to live as if it had asked now, and no longer.
+    if waiter and alive_until > now + PATIENCE then
+      alive_until = now + PATIENCE
+      call('HSET', STATE, 'A' .. owner, text(alive_until) .. ' ' .. round)
+    end
     local dead = not waiter or alive_until <= now
     local too_much = waiter and waiter.weight > state.capacity
     if not dead and not too_much then
@@ -461,8 +498,9 @@ local function show()
       and not state.changes
     -- What the holder's key can not say is not plain.
     local plain = nothing_else and claim.confirmed and claim.delay == 0 and claim.token > 0 and state.waiting == 0
-    -- What is simple, join.lua and hand_over.lua do.
-    local simple = nothing_else and state.delay == 0 and state.seen == 0
+    -- What is simple, join.lua and hand_over.lua do. That a claim which is not confirmed ends sooner than its beginning says, because the
+    -- clock was set back, is not.
+    local simple = nothing_else and state.delay == 0 and state.seen == 0 and (claim.confirmed or claim.since <= now)
     local before = kind
     kind = plain and ' ' or not simple and ':' or claim.confirmed and '+' or '?'
     if holder_stale or kind ~= before then
@@ -519,7 +557,8 @@ local function settle()
       'used', text(state.used), 'closed', text(state.closed), 'upgrader', state.upgrader or '',
       'upgrade_until', text(state.upgrade_until), 'arrivals', text(state.arrivals),
       'changes', state.changes and text(state.changes) or '', 'changed_at', text(state.changed_at), 'holder', state.holder,
-      'ends', sole and text(sole.ends) or '0', 'confirmed', sole and sole.claim.confirmed and '1' or '0', 'delay', text(state.delay), 'last', shown and text(last_token()) or '')
+      'ends', sole and text(sole.ends) or '0', 'confirmed', sole and sole.claim.confirmed and '1' or '0', 'delay', text(state.delay), 'last', shown and text(last_token()) or '',
+      'at', in_use() and state.at > now and text(state.at) or moment)
     if strangers_changed then
       call('HSET', STATE, 'strangers', table.concat({ text(state.seen), text(state.free_at), text(state.free_until) }, ' '))
     end

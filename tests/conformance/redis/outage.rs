@@ -1,6 +1,9 @@
 //! A server that dies, comes back, or stops for a while.
 
 use leasehold::lock::Observed;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use leasehold::{Clock as _, Error, Loss, Standing};
 use tokio::time::Instant;
 
@@ -8,6 +11,7 @@ use super::*;
 use crate::bench::{Ground, not_within};
 use crate::child::Child;
 use crate::history::{self, Rules, Section};
+use crate::servers::{Clock, FrozenRedis, Proxy};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
     crate::cases!(
@@ -30,6 +34,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             one_that_is_busy_with_a_slow_script_is_waited_for,
             a_killed_holder_is_followed_soon_after_its_lease,
             a_lock_delay_outlives_the_holder,
+            a_clock_that_is_set_back_keeps_nobody_alive,
         ]
     )
     .cases
@@ -477,4 +482,92 @@ async fn a_lock_delay_outlives_the_holder(mut ground: Ground) {
     wire.set(crate::wire::Fault::None);
     drop(held);
     leave(ground.server(), [one, two, wired]).await;
+}
+
+/// A server whose clock goes on like ours, but for what it was set back. Dropped, it stands still.
+struct SetBack {
+    server: Arc<FrozenRedis>,
+    back: Arc<AtomicU64>,
+}
+
+impl SetBack {
+    fn start() -> SetBack {
+        let (server, back) = (Arc::new(Redis::start_frozen()), Arc::new(AtomicU64::new(0)));
+        let (weak, set_back) = (Arc::downgrade(&server), Arc::clone(&back));
+        std::thread::spawn(move || {
+            let start = Instant::now();
+            while let Some(server) = weak.upgrade() {
+                let gone = u64::try_from(start.elapsed().as_micros()).expect("some years");
+                server.set_micros(FrozenRedis::START + gone - set_back.load(Ordering::Acquire));
+                drop(server);
+                std::thread::sleep(ms(1));
+            }
+        });
+        SetBack { server, back }
+    }
+
+    /// Waits until the server goes by the other time.
+    async fn set_back(&self, by: Duration) {
+        let before = self.server.micros();
+        self.back.store(u64::try_from(by.as_micros()).expect("some years"), Ordering::Release);
+        until("the clock is set back", async || self.server.micros() < before).await;
+    }
+}
+
+async fn a_clock_that_is_set_back_keeps_nobody_alive(_: Ground) {
+    const BACK: Duration = ms(120_000);
+    if Clock::missing().is_some() {
+        return;
+    }
+    let clock = SetBack::start();
+    // As far as its server can tell, the far one dies.
+    let proxy = Proxy::start(clock.server.port());
+    let far = connect(&format!("redis://127.0.0.1:{}", proxy.port())).await;
+    let (near, next) = (connect(&clock.server.url()).await, connect(&clock.server.url()).await);
+    let name = |client: &Client, name: &str| client.mutex(name).expect("a name").lease(ms(2000));
+    let waiting = async |family: Family, name: &str, count: u32| {
+        until("it waits", async || near.look(family, name).await.expect("a view").waiting == count).await;
+    };
+
+    // One that holds; one that shares; one that comes first in the queue, and wants more than there is; and one that is told that it
+    // holds and does not say that it knows.
+    let holds = soon("it", name(&far, "holds").lock()).await.expect("granted");
+    let shares =
+        soon("it", far.rwlock("shares").expect("a name").lease(ms(2000)).read()).await.expect("granted");
+    let shares_too = soon("it", near.rwlock("shares").expect("a name").read()).await.expect("granted");
+    let permit = soon("it", near.semaphore("waits", 2).expect("a name").acquire()).await.expect("granted");
+    let told = soon("it", near.mutex("told").expect("a name").lock()).await.expect("granted");
+    let first = far.semaphore("waits", 2).expect("a name");
+    let first = tokio::spawn(async move { first.acquire_many(2).await.map(drop) });
+    waiting(Family::Semaphore, "waits", 1).await;
+    let second = tokio::spawn({
+        let told = name(&far, "told");
+        async move { told.lock().await.map(drop) }
+    });
+    waiting(Family::Lock, "told", 1).await;
+
+    let wanted = ["holds", "shares", "told"].map(|wanted| name(&next, wanted));
+    let permits = next.semaphore("waits", 2).expect("a name");
+    let mut wait = tokio::task::JoinSet::new();
+    for mutex in wanted {
+        wait.spawn(async move { mutex.lock().await.expect("granted").release().await.expect("held") });
+    }
+    wait.spawn(async move { permits.acquire().await.expect("granted").release().await.expect("held") });
+    waiting(Family::Lock, "holds", 1).await;
+    waiting(Family::Lock, "shares", 1).await;
+    waiting(Family::Lock, "told", 2).await;
+    waiting(Family::Semaphore, "waits", 2).await;
+    proxy.cut();
+    told.release().await.expect("held");
+    shares_too.release().await.expect("held");
+    clock.set_back(BACK).await;
+    let before = Instant::now();
+    while let Some(done) =
+        tokio::time::timeout(ms(20_000), wait.join_next()).await.expect("they have their turns")
+    {
+        done.expect("no panic");
+        took("one is in, although the clock was set back", before.elapsed());
+    }
+    drop((holds, shares, first, second));
+    permit.release().await.expect("held");
 }
