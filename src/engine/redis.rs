@@ -10,6 +10,7 @@
 //! to two owners. Where that matters, use an engine that agrees before it answers, and always check the token.
 
 use std::collections::{BTreeSet, HashMap};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -47,8 +48,10 @@ mod post;
 // An engine of its own, made of the parts of this one.
 #[path = "redlock.rs"]
 pub(crate) mod redlock;
+mod replicas;
 mod reply;
 mod scripts;
+mod sentinels;
 mod source;
 mod target;
 #[cfg(feature = "redis-tls")]
@@ -148,13 +151,15 @@ impl Redis {
         };
         let channels = BTreeSet::from([format!("leasehold:seat:{seat}")]);
         let fails_over = !matches!(servers, Servers::One(Source::Fixed(_)));
+        let counts_replicas = copies == Copies::Majority;
         let fleet = match servers {
             Servers::One(source) => {
-                let target = Target { server: source.to_string(), source, eviction_allowed };
+                let target = Target { server: source.to_string(), source, eviction_allowed, counts_replicas };
                 Fleet::One(Arc::new(Link::open(target, channels, hear).await?))
             }
             Servers::Cluster(seeds) => {
-                Fleet::Cluster(Box::new(Cluster::open(seeds, eviction_allowed, channels, hear).await?))
+                let cluster = Cluster::open(seeds, eviction_allowed, counts_replicas, channels, hear);
+                Fleet::Cluster(Box::new(cluster.await?))
             }
         };
         let post = match &fleet {
@@ -181,25 +186,42 @@ impl Redis {
         Ok(self.fleet.call(key, Request::Script(script)).await?.answer)
     }
 
-    /// Makes sure that enough replicas have heard of what was written over a connection.
+    /// Runs a script where a key is, and makes sure that enough replicas have heard of what it has
+    /// changed or seen.
+    async fn run_confirmed<T: redis::FromRedisValue>(&self, key: &str, script: &Invocation) -> Result<T> {
+        let mut answered = self.fleet.call(key, Request::Script(script)).await?;
+        self.confirm(&mut answered).await?;
+        Ok(answered.answer)
+    }
+
+    /// Makes sure that enough replicas have heard of all that the server knew when it answered. If
+    /// they have not, what was done may still last: the outcome is not known.
     async fn confirm<T>(&self, answered: &mut Answered<T>) -> Result<()> {
-        let wanted = self.copies.of(answered.connected.facts.replicas);
+        let connected = Arc::clone(&answered.connected);
+        let unconfirmed = |what: String| Error::Unavailable { engine: failure::ENGINE, what, source: None };
+        let Some(wanted) = self.copies.of(connected.replicas.number()) else {
+            return Err(unconfirmed(format!(
+                "`wait=majority`: no replica of `{}` is known that could confirm it; add one, or leave `wait` out",
+                connected.addr
+            )));
+        };
         if wanted == 0 {
             return Ok(());
         }
         let mut wait = redis::cmd("WAIT");
         wait.arg(wanted).arg(CONFIRM_LIMIT.as_millis().to_string());
-        let heard: u32 = wait
-            .query_async(&mut answered.connection)
-            .await
-            .map_err(|error| failure::failed("redis", error))?;
+        // Over the connection of the answer: elsewhere the server would not know what is asked for.
+        let heard = connected.while_up(pin!(wait.query_async::<u32>(&mut answered.connection))).await;
+        let Some(heard) = heard else {
+            return Err(unconfirmed("lost the connection before replicas have confirmed".into()));
+        };
+        let heard = heard.map_err(|error| failure::failed(&connected.addr.to_string(), error))?;
         if heard >= wanted {
             return Ok(());
         }
-        let what = format!(
+        Err(unconfirmed(format!(
             "only {heard} of the {wanted} replicas that are needed have confirmed in {CONFIRM_LIMIT:?}"
-        );
-        Err(Error::Unavailable { engine: failure::ENGINE, what, source: None })
+        )))
     }
 
     async fn release_whole(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
@@ -295,11 +317,9 @@ impl Redis {
             script.arg(renewal.name.family().word());
             script.arg(reply::owner_text(renewal.owner)).arg(micros(renewal.lease));
         }
-        let mut answered: Answered<Vec<u8>> =
-            self.fleet.call(&first.holder, Request::Script(&script)).await?;
-        self.confirm(&mut answered).await?;
+        let verdicts: Vec<u8> = self.run_confirmed(&first.holder, &script).await?;
         let verdict = |verdict: &u8| if *verdict == 1 { Renewed::Yes } else { Renewed::Gone };
-        Ok(answered.answer.iter().map(verdict).collect())
+        Ok(verdicts.iter().map(verdict).collect())
     }
 
     /// Renews claims of a cluster: what is in one slot in one call, all calls at the same time. A member that does not answer in
@@ -371,7 +391,13 @@ impl Engine for Redis {
         } else {
             GUARANTEES.exclusion
         };
-        Guarantees { exclusion, ..GUARANTEES }
+        let tokens = if self.fails_over && self.copies != Copies::Majority {
+            "over loss of data too, while the servers' clocks go on and agree; for a moment after a fail-over the old primary may \
+             still give some that are lower than those of the new one"
+        } else {
+            GUARANTEES.tokens
+        };
+        Guarantees { exclusion, tokens, ..GUARANTEES }
     }
 
     fn listen(&self, hints: Hints) {
@@ -408,10 +434,7 @@ impl Engine for Redis {
                 Alteration::Value(value) => script.arg("value").arg(&*value),
             };
             script.arg(self.notes.token(owner).unwrap_or(0));
-            let mut answered: Answered<Vec<i64>> =
-                self.fleet.call(&keys.holder, Request::Script(&script)).await?;
-            self.confirm(&mut answered).await?;
-            let answer = answered.answer;
+            let answer: Vec<i64> = self.run_confirmed(&keys.holder, &script).await?;
             reply::answer(&answer)?.ok_or_else(|| reply::strange("an answer that was not asked for"))
         })
     }
@@ -421,7 +444,7 @@ impl Engine for Redis {
             let keys = self.keys.of(name)?;
             let mut script = SCRIPTS.resize.on(&keys.all());
             script.arg(name.family().word()).arg(declared).arg(capacity);
-            let answer: Vec<i64> = self.run(&keys.holder, &script).await?;
+            let answer: Vec<i64> = self.run_confirmed(&keys.holder, &script).await?;
             match reply::answer(&answer)? {
                 Some(Answer::Refused(refused)) => Err(refusal(name, refused)),
                 _ => Ok(()),
@@ -478,7 +501,7 @@ impl Engine for Redis {
             script.arg(name.family().word());
             // The token of a lock that was taken an instant ago stands nowhere yet.
             let before = self.look_well(name, u64::MAX).await?.claims;
-            let mut broken = reply::broken(self.run(&keys.holder, &script).await?)?;
+            let mut broken = reply::broken(self.run_confirmed(&keys.holder, &script).await?)?;
             for claim in broken.iter_mut().filter(|claim| claim.token == 0) {
                 let seen = before.iter().find(|held| held.claim.owner == claim.owner);
                 claim.token = seen.map_or(0, |held| held.claim.token);
@@ -492,7 +515,8 @@ impl Engine for Redis {
             let key = self.keys.cell(name)?;
             let mut script = SCRIPTS.swap.on(&[&key]);
             script.arg("read");
-            reply::cell(self.run(&key, &script).await?)
+            // What was seen must not be gone after a fail-over: a latch that is open stays open.
+            reply::cell(self.run_confirmed(&key, &script).await?)
         })
     }
 
@@ -507,7 +531,7 @@ impl Engine for Redis {
                 }
                 None => script.arg(0).arg(""),
             };
-            reply::swapped(self.run(&key, &script).await?)
+            reply::swapped(self.run_confirmed(&key, &script).await?)
         })
     }
 

@@ -10,7 +10,7 @@ use crate::bench::{ms, soon, until};
 use crate::servers::{Cluster, Redis, Reply, Sentinels};
 
 /// A case that starts its own servers.
-type Case = fn() -> Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type Case = fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
 macro_rules! fleet_cases {
     ($($case:ident),* $(,)?) => {
@@ -18,8 +18,11 @@ macro_rules! fleet_cases {
     };
 }
 
+mod copies;
+mod sentinels;
+
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    fleet_cases![
+    let mut cases = fleet_cases![
         what_is_promised_depends_on_the_servers,
         a_fail_over_is_followed,
         a_waiter_gets_in_after_a_fail_over,
@@ -35,7 +38,10 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         a_sick_member_holds_up_nobody_else,
         a_server_that_is_no_member_is_refused,
         a_server_that_is_no_sentinel_is_named,
-    ]
+    ];
+    cases.extend(copies::cases());
+    cases.extend(sentinels::cases());
+    cases
 }
 
 async fn client(url: &str) -> Client {

@@ -99,7 +99,7 @@ impl Redis {
     async fn mend(&self, name: &Name, keys: &NameKeys, owner: OwnerId) -> Result<i64> {
         let mut mend = SCRIPTS.mend.on(&keys.all());
         mend.arg(name.family().word()).arg(reply::owner_text(owner));
-        self.run(&keys.holder, &mend).await
+        self.run_confirmed(&keys.holder, &mend).await
     }
 
     /// Asks by the rules, and joins the queue if that is wanted.

@@ -32,6 +32,8 @@ pub(super) const SLOTS: u16 = 16384;
 pub(super) struct Cluster {
     seeds: Vec<ConnectionInfo>,
     eviction_allowed: bool,
+    /// How many replicas the members have must be known.
+    counts_replicas: bool,
     hear: Arc<dyn Fn(Heard) + Send + Sync>,
     state: Mutex<State>,
     /// One member is connected to at a time.
@@ -68,6 +70,7 @@ impl Cluster {
     pub(super) async fn open(
         seeds: Vec<ConnectionInfo>,
         eviction_allowed: bool,
+        counts_replicas: bool,
         channels: BTreeSet<String>,
         hear: impl Fn(Heard) + Send + Sync + 'static,
     ) -> Result<Cluster> {
@@ -75,6 +78,7 @@ impl Cluster {
         let cluster = Cluster {
             seeds,
             eviction_allowed,
+            counts_replicas,
             hear: Arc::new(hear),
             state,
             opening: tokio::sync::Mutex::default(),
@@ -154,9 +158,10 @@ impl Cluster {
 
     fn target(&self, member: &str) -> Result<Target> {
         Ok(Target {
-            source: Source::Fixed(self.info(member)?),
+            source: Source::Member(self.info(member)?),
             server: member.to_owned(),
             eviction_allowed: self.eviction_allowed,
+            counts_replicas: self.counts_replicas,
         })
     }
 
@@ -168,7 +173,9 @@ impl Cluster {
                 Heard::Reconnected => hear(Heard::Missed),
                 heard => hear(heard),
             };
-            Link::open_anyway(self.target(member)?, BTreeSet::new(), MEMBER_LIMIT, hear).await
+            // Nothing else is asked over it.
+            let target = Target { counts_replicas: false, ..self.target(member)? };
+            Link::open_anyway(target, BTreeSet::new(), MEMBER_LIMIT, hear).await
         };
         self.known_or(member, |state| &mut state.ears, &self.opening_ears, open).await
     }

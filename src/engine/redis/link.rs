@@ -18,8 +18,9 @@ use tokio::task::AbortHandle;
 
 use self::shards::Shards;
 use super::failure::{ENGINE, code, failed, unreachable};
+use super::replicas::Replicas;
 use super::scripts::Invocation;
-use super::source::{Source, client};
+use super::source::client;
 use super::target::{Facts, Target};
 use crate::client::clock::{Clock as _, SystemClock};
 use crate::engine::Connection;
@@ -36,8 +37,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How often an idle connection is tried, and how long the answer may take.
 const PING_EVERY: Duration = Duration::from_secs(3);
 const PING_LIMIT: Duration = Duration::from_secs(5);
-/// How often the sentinels are asked whether the server is still the primary.
-const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
 /// What is heard from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +64,7 @@ struct Shared {
     shards: Mutex<Shards>,
     hear: Box<dyn Fn(Heard) + Send + Sync>,
     broken: Arc<Notify>,
+    replicas: Arc<Replicas>,
     pid: u32,
 }
 
@@ -85,6 +85,8 @@ enum Status {
 pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
     pub(super) facts: Arc<Facts>,
+    /// Those of the server, as far as somebody knows.
+    pub(super) replicas: Arc<Replicas>,
     /// The server's clock less ours, in microseconds; a little too late rather than too early.
     ahead: i128,
     /// The server's time when it was connected to. A counter of tokens below this may be one of another life, from before a
@@ -93,7 +95,7 @@ pub(super) struct Connected {
     /// Counts connections.
     pub(super) epoch: u64,
     /// Where the server is.
-    addr: ConnectionAddr,
+    pub(super) addr: ConnectionAddr,
     /// The connection's number at the server, if we may know it.
     id: Option<i64>,
     /// Nothing more is expected of this connection.
@@ -354,6 +356,7 @@ impl Shared {
             shards: Mutex::default(),
             hear: Box::new(hear),
             broken: Arc::default(),
+            replicas: Arc::default(),
             pid: std::process::id(),
         })
     }
@@ -441,27 +444,41 @@ impl Shared {
     async fn until_lost(&self) {
         loop {
             let Status::Up(connected) = self.status.borrow().clone() else { return };
-            let follows = matches!(self.target.source, Source::Sentinels(_));
-            tokio::select! {
+            let why = tokio::select! {
                 () = self.broken.notified() => continue,
-                () = tokio::time::sleep(if follows { FOLLOW_EVERY } else { PING_EVERY }) => {}
-            }
-            // A primary that was cut off from the others may not know yet that it is none any more.
-            if self.target.source.moved_from(&connected.addr).await {
-                self.lost(connected.epoch, "another server is the primary now");
-                continue;
-            }
-            let (ping, mut connection) = (redis::cmd("PING"), connected.connection.clone());
-            let answer = tokio::select! {
-                () = self.broken.notified() => continue,
-                answer = tokio::time::timeout(PING_LIMIT, connection.send_packed_command(&ping)) => answer,
+                why = self.until_silent(&connected) => why,
+                // A primary that was cut off from the others may not know yet that it is none any
+                // more.
+                () = self.target.source.moved_from(&connected.addr, &self.replicas) => {
+                    "another server is the primary now".to_owned()
+                }
             };
-            match answer {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => self.lost(connected.epoch, &error.to_string()),
-                Err(_) => self.lost(connected.epoch, "no answer in time"),
+            self.lost(connected.epoch, &why);
+        }
+    }
+
+    /// Tries the connection now and then until it does not answer, and says why not.
+    async fn until_silent(&self, connected: &Connected) -> String {
+        loop {
+            tokio::time::sleep(PING_EVERY).await;
+            let mut connection = connected.connection.clone();
+            let trying = async {
+                connection.send_packed_command(&redis::cmd("PING")).await?;
+                self.count_replicas(&mut connection).await
+            };
+            match tokio::time::timeout(PING_LIMIT, trying).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return error.to_string(),
+                Err(_) => return "no answer in time".to_owned(),
             }
         }
+    }
+
+    async fn count_replicas(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
+        if self.target.counts_replicas {
+            self.target.source.count_replicas(connection, &self.replicas).await?;
+        }
+        Ok(())
     }
 
     async fn connect(self: &Arc<Shared>, epoch: u64) -> Result<Connected> {
@@ -497,8 +514,8 @@ impl Shared {
         let mut connection = connection.map_err(|error| unreachable(server, error))?;
         let said: String =
             redis::cmd("INFO").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
-        let mut facts = self.target.check(&said, server, epoch)?;
-        facts.replicas = self.target.source.replicas().await.unwrap_or(facts.replicas);
+        let facts = self.target.check(&said, server, epoch)?;
+        self.count_replicas(&mut connection).await.map_err(|error| failed(server, error))?;
         let asked_at = SystemClock.now().as_micros();
         let (seconds, micros): (i128, i128) =
             redis::cmd("TIME").query_async(&mut connection).await.map_err(|error| failed(server, error))?;
@@ -513,6 +530,7 @@ impl Shared {
         Ok(Connected {
             connection,
             facts: Arc::new(facts),
+            replicas: Arc::clone(&self.replicas),
             ahead,
             since,
             epoch,

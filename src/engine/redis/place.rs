@@ -3,7 +3,8 @@
 use redis::{ConnectionInfo, IntoConnectionInfo as _};
 
 use super::keys::Keys;
-use super::source::{Sentinels, Source};
+use super::sentinels::Sentinels;
+use super::source::Source;
 use crate::error::{Error, Result};
 
 /// The servers and how they are used.
@@ -36,12 +37,14 @@ pub(super) enum Copies {
 }
 
 impl Copies {
-    /// How many replicas of so many.
-    pub(super) fn of(self, replicas: u32) -> u32 {
+    /// How many of the replicas that a server has, whether they are there or not. `None` if there
+    /// is none that could confirm anything: a server that has lost all its replicas must not become
+    /// a majority by itself.
+    pub(super) fn of(self, replicas: u32) -> Option<u32> {
         match self {
-            Copies::None => 0,
-            Copies::Some(count) => count,
-            Copies::Majority => replicas.div_ceil(2),
+            Copies::None => Some(0),
+            Copies::Some(count) => Some(count),
+            Copies::Majority => (replicas > 0).then(|| replicas.div_ceil(2)),
         }
     }
 }
@@ -120,7 +123,7 @@ fn options(query: &str, scheme: &str, shown: bool) -> Result<Options> {
             ("strangers", "" | "true") => options.strangers = true,
             ("eviction", "allow") => options.eviction_allowed = true,
             ("eviction", "refuse") => options.eviction_allowed = false,
-            ("wait", "none") => options.copies = Copies::None,
+            ("wait", "none" | "0") => options.copies = Copies::None,
             ("wait", "majority") => options.copies = Copies::Majority,
             ("wait", count) if count.parse::<u32>().is_ok() => {
                 options.copies = Copies::Some(count.parse().unwrap_or(0));
@@ -197,7 +200,7 @@ fn sentinels(plain: &str, rest: &str, options: &Options) -> Result<Sentinels> {
         sentinels.push(sentinel.set_redis_settings(settings));
     }
     let node = info(&format!("{plain}://{user}{}/{db}", hosts[0]), options)?;
-    Ok(Sentinels { sentinels, primary: decode(primary), node, current: tokio::sync::Mutex::default() })
+    Ok(Sentinels::new(sentinels, decode(primary), node))
 }
 
 /// One server, as the driver understands it.
@@ -350,13 +353,14 @@ mod tests {
     fn sentinels_and_clusters_have_many_hosts() {
         let place = Place::parse("redis+sentinel://u:p@a,b:7001/stock/2?wait=majority").expect("a place");
         let Servers::One(Source::Sentinels(sentinels)) = place.servers else { panic!("sentinels") };
-        let addresses: Vec<String> = sentinels.sentinels.iter().map(|info| info.addr().to_string()).collect();
+        let (infos, primary) = sentinels.parts();
+        let addresses: Vec<String> = infos.iter().map(|info| info.addr().to_string()).collect();
         assert_eq!(addresses, ["a:26379", "b:7001"]);
-        assert_eq!(sentinels.primary, "stock");
-        assert_eq!(sentinels.node.redis_settings().db(), 2);
+        assert_eq!(primary, "stock");
+        assert_eq!(sentinels.node().redis_settings().db(), 2);
         // The password is the server's, not the sentinels'.
-        assert_eq!(sentinels.node.redis_settings().password(), Some("p"));
-        assert_eq!(sentinels.sentinels[0].redis_settings().password(), None);
+        assert_eq!(sentinels.node().redis_settings().password(), Some("p"));
+        assert_eq!(infos[0].redis_settings().password(), None);
         let place = Place::parse("redis+cluster://a:1,b:2").expect("a place");
         assert!(matches!(place.servers, Servers::Cluster(members) if members.len() == 2));
         for wrong in
@@ -464,6 +468,8 @@ mod tests {
 
     #[test]
     fn a_majority_counts_the_primary() {
-        assert_eq!([0, 1, 2, 3, 4].map(|replicas| Copies::Majority.of(replicas)), [0, 1, 1, 2, 2]);
+        let wanted = [0, 1, 2, 3, 4].map(|replicas| Copies::Majority.of(replicas));
+        assert_eq!(wanted, [None, Some(1), Some(1), Some(2), Some(2)]);
+        assert_eq!([Copies::None, Copies::Some(3)].map(|copies| copies.of(0)), [Some(0), Some(3)]);
     }
 }

@@ -13,6 +13,8 @@ pub(super) struct Target {
     pub(super) server: String,
     /// Live with a server that may throw locks away when its memory is full.
     pub(super) eviction_allowed: bool,
+    /// How many replicas it has must be known.
+    pub(super) counts_replicas: bool,
 }
 
 /// What the server is, as far as it matters.
@@ -20,7 +22,6 @@ pub(super) struct Target {
 pub(super) struct Facts {
     pub(super) version: (u32, u32),
     pub(super) run_id: String,
-    pub(super) replicas: u32,
     /// It writes down what it does, and knows it again after a restart. Pictures now and then (RDB) miss the last of it.
     pub(super) remembers: bool,
     pub(super) evicts: bool,
@@ -30,7 +31,7 @@ impl Target {
     /// A server, for messages.
     pub(super) fn name(&self, addr: &ConnectionAddr) -> String {
         match self.source {
-            Source::Fixed(_) => self.server.clone(),
+            Source::Fixed(_) | Source::Member(_) => self.server.clone(),
             Source::Sentinels(_) => format!("{} ({addr})", self.server),
         }
     }
@@ -100,7 +101,6 @@ impl Target {
         Ok(Facts {
             version: version_parts,
             run_id: field("run_id").into(),
-            replicas: field("connected_slaves").parse().unwrap_or(0),
             remembers: field("aof_enabled") == "1",
             evicts,
         })

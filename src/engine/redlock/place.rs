@@ -60,7 +60,8 @@ impl Place {
             };
             keys = Some(single.keys);
             let server = source.to_string();
-            targets.push(Target { source, server, eviction_allowed: single.eviction_allowed });
+            let eviction_allowed = single.eviction_allowed;
+            targets.push(Target { source, server, eviction_allowed, counts_replicas: false });
         }
         let different: BTreeSet<&str> = targets.iter().map(|target| target.server.as_str()).collect();
         if different.len() < targets.len() {
