@@ -14,6 +14,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 
 use self::cluster::Cluster;
@@ -322,27 +324,52 @@ impl Redis {
         Ok(verdicts.iter().map(verdict).collect())
     }
 
-    /// Renews claims of a cluster: what is in one slot in one call, all calls at the same time. A member that does not answer in
-    /// time holds up nobody else's.
+    /// Renews claims of a cluster: what is in one slot in one call, all calls at the same time.
+    /// Whoever is answered does not wait for long for the others; if nobody is, the caller's limit
+    /// ends the wait.
     async fn renew_everywhere(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        let shortest = renewals.iter().map(|renewal| renewal.lease).min().unwrap_or_default();
         let mut slots: HashMap<u16, Vec<usize>> = HashMap::new();
         for (at, renewal) in renewals.iter().enumerate() {
             slots.entry(cluster::slot_of(&self.keys.of(&renewal.name)?.holder)).or_default().push(at);
         }
         let calls = slots.into_values().map(|places| async move {
             let here: Vec<&Renewal> = places.iter().map(|at| &renewals[*at]).collect();
-            let verdicts = tokio::time::timeout(shortest / 7, self.renew_here(&here)).await;
-            (places, verdicts)
+            (places, self.renew_here(&here).await)
         });
+        let mut calls: FuturesUnordered<_> = calls.collect();
+        let shortest = renewals.iter().map(|renewal| renewal.lease).min().unwrap_or_default();
+        let mut late = pin!(tokio::time::sleep(stragglers(shortest)));
         let mut all = vec![Renewed::Unknown; renewals.len()];
-        for (places, verdicts) in futures_util::future::join_all(calls).await {
-            if let Ok(Ok(verdicts)) = verdicts {
-                places.into_iter().zip(verdicts).for_each(|(at, verdict)| all[at] = verdict);
+        let (mut answered, mut failure) = (false, None);
+        loop {
+            let (places, verdicts) = tokio::select! {
+                biased;
+                next = calls.next() => match next {
+                    Some(call) => call,
+                    None => break,
+                },
+                () = &mut late, if answered => break,
+            };
+            match verdicts {
+                Ok(verdicts) => {
+                    answered = true;
+                    places.into_iter().zip(verdicts).for_each(|(at, verdict)| all[at] = verdict);
+                }
+                Err(error) => failure = Some(error),
             }
         }
-        Ok(all)
+        match failure {
+            Some(error) if !answered => Err(error),
+            _ => Ok(all),
+        }
     }
+}
+
+/// How long renewals of leases that are not shorter may take when others that go with them are
+/// answered. Less than any caller waits, so that what is answered is not lost with what is not.
+fn stragglers(shortest: Duration) -> Duration {
+    const MOST: Duration = Duration::from_secs(1);
+    (shortest / 8).min(MOST)
 }
 
 /// True if somebody holds a lock whose token is not written down yet. A stranger has none.
@@ -407,6 +434,14 @@ impl Engine for Redis {
 
     fn acquire<'a>(&'a self, name: &'a Name, ask: &'a Ask) -> Reply<'a, Answer> {
         Box::pin(self.acquire_whole(name, ask))
+    }
+
+    fn shard(&self, name: &Name) -> u64 {
+        match &self.fleet {
+            Fleet::One(_) => 0,
+            // A name that can not be used is refused when it is.
+            Fleet::Cluster(cluster) => self.keys.of(name).map_or(0, |keys| cluster.shard(&keys.holder)),
+        }
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {

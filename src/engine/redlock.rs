@@ -99,9 +99,19 @@ pub(crate) struct Redlock {
     stamp: AtomicU64,
     /// The largest counter that was heard of, of any name.
     seen: AtomicU64,
-    table: Mutex<HashMap<OwnerId, Entry>>,
+    table: Arc<Table>,
     pid: u32,
     _registrar: Registrar,
+}
+
+/// What this client knows of its owners.
+#[derive(Debug, Default)]
+struct Table(Mutex<HashMap<OwnerId, Entry>>);
+
+impl Table {
+    fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What this client knows of one of its owners.
@@ -130,6 +140,8 @@ struct Held {
     /// For each server, since which asking or renewal it had the claim when a majority last said yes. Another number means that there was a
     /// gap in which somebody else may have held the name.
     known: Vec<u64>,
+    /// The last renewal that was asked for.
+    renewal: u64,
     /// Seat, process, host and label.
     said: [String; 4],
 }
@@ -208,14 +220,14 @@ impl Redlock {
             runtime,
             stamp: AtomicU64::new(1),
             seen: AtomicU64::new(0),
-            table: Mutex::default(),
+            table: Arc::default(),
             pid: std::process::id(),
             _registrar: registrar,
         })
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<OwnerId, Entry>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// A number for an asking: later ones are larger.

@@ -19,6 +19,7 @@ macro_rules! fleet_cases {
 }
 
 mod copies;
+pub(crate) mod members;
 mod sentinels;
 
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
@@ -41,6 +42,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     ];
     cases.extend(copies::cases());
     cases.extend(sentinels::cases());
+    cases.extend(members::cases());
     cases
 }
 

@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use leasehold::engine::Renewed;
 use leasehold::{Client, Error, Family, Guard, Loss, Options, Standing};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::bench::{ms, soon, until};
 use crate::child;
+use crate::fleet::members::{engine, hold};
 use crate::history::{self, Rules, Section};
 use crate::servers::{Proxy, Quorum, Redis};
 
@@ -51,6 +53,9 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         a_stranger_on_a_majority_is_respected,
         every_key_of_a_name_ends_by_itself,
         forgotten_scripts_do_not_matter,
+        a_stopped_server_costs_no_lease,
+        a_renewal_is_decided_by_a_majority_alone,
+        a_stopped_server_is_not_flooded,
     ];
     cases.extend(access::cases());
     cases.extend(forgetting::cases());
@@ -572,4 +577,59 @@ async fn forgotten_scripts_do_not_matter(servers: usize) {
         tokio::time::sleep(ms(25)).await;
     }
     hammer.stop().await;
+}
+
+async fn a_stopped_server_costs_no_lease(servers: usize) {
+    let quorum = Quorum::start(servers);
+    let client = connect(&quorum.url()).await;
+    let (long, short) = (lock(&client, "long", ms(30_000)).await, lock(&client, "short", ms(2000)).await);
+    quorum.servers[..minority(servers)].iter().for_each(Redis::pause);
+    let end = Instant::now() + ms(10_500);
+    while Instant::now() < end {
+        assert_ne!(short.standing(), Standing::Lost, "a minority was enough to lose it");
+        assert_eq!(long.standing(), Standing::Held);
+        tokio::time::sleep(ms(20)).await;
+    }
+    until("it is held", async || short.standing() == Standing::Held).await;
+    quorum.servers[..minority(servers)].iter().for_each(Redis::resume);
+    short.release().await.expect("a majority hears");
+    long.release().await.expect("a majority hears");
+}
+
+async fn a_renewal_is_decided_by_a_majority_alone(servers: usize) {
+    let quorum = Quorum::start(servers);
+    let engine = engine(&quorum.url()).await;
+    let renewals = [hold(&*engine, "long", 1, 30_000).await, hold(&*engine, "short", 2, 10_000).await];
+    quorum.servers[..minority(servers)].iter().for_each(Redis::pause);
+    for _ in 0..3 {
+        let before = Instant::now();
+        let verdicts = soon("verdicts", engine.renew(&renewals)).await.expect("a majority answers");
+        assert_eq!(verdicts, [Renewed::Yes; 2]);
+        assert!(before.elapsed() < ms(1000), "it waited for a minority: {:?}", before.elapsed());
+    }
+    quorum.servers[..minority(servers)].iter().for_each(Redis::resume);
+}
+
+/// How many scripts a server has run.
+fn scripts(server: &Redis) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).text();
+    let calls = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_eval")?.split_once("calls="));
+    calls.map(|(_, rest)| rest.split(',').next().expect("a number").parse::<u64>().expect("a number")).sum()
+}
+
+async fn a_stopped_server_is_not_flooded(servers: usize) {
+    let quorum = Quorum::start(servers);
+    let client = connect(&quorum.url()).await;
+    let guard = lock(&client, "x", ms(600)).await;
+    let (stopped, other) = (&quorum.servers[0], &quorum.servers[servers - 1]);
+    let (before, others_before) = (scripts(stopped), scripts(other));
+    stopped.pause();
+    // Shorter than it takes to give the connection up.
+    until("it was renewed often", async || scripts(other) >= others_before + 8).await;
+    assert_eq!(guard.standing(), Standing::Held);
+    stopped.resume();
+    // It does first what it was asked first.
+    let stale = scripts(stopped) - before;
+    assert!(stale <= 4, "{stale} renewals of long ago");
+    until("it is renewed there again", async || scripts(stopped) > before + stale + 2).await;
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::hash::{Hash as _, Hasher as _};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -403,6 +404,16 @@ impl Cluster {
             link.unsubscribe(channel).await?;
         }
         Ok(())
+    }
+
+    /// The same number for all keys of a member; one for each key of which the member is not known.
+    pub(super) fn shard(&self, key: &str) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        match self.member_of(slot_of(key)) {
+            Some(member) => member.hash(&mut hasher),
+            None => key.hash(&mut hasher),
+        }
+        hasher.finish()
     }
 
     pub(super) fn trouble(&self) -> String {

@@ -128,7 +128,7 @@ impl Redlock {
         };
         if let Some(grant) = granted {
             self.saw(grant.token + u64::from(tokens) - 1);
-            let held = Held { grant, shared, known: vec![stamp; self.nodes.len()], said };
+            let held = Held { grant, shared, known: vec![stamp; self.nodes.len()], renewal: 0, said };
             // Gone if the owner has left meanwhile.
             if let Some(entry) = self.table().get_mut(&ask.owner) {
                 entry.held = Some(held);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub(super) struct Node {
     barred: Mutex<Option<String>>,
     /// Asks for somebody to look whether it may vote.
     look: Arc<Notify>,
+    /// The renewals that it has not answered in time, and may still answer.
+    overdue: AtomicUsize,
 }
 
 impl fmt::Debug for Node {
@@ -34,7 +37,7 @@ impl fmt::Debug for Node {
 
 impl Node {
     pub(super) fn new(number: usize, link: Link, look: Arc<Notify>) -> Node {
-        Node { number, link, barred: Mutex::default(), look }
+        Node { number, link, barred: Mutex::default(), look, overdue: AtomicUsize::new(0) }
     }
 
     /// An error if it is not connected now.
@@ -66,6 +69,40 @@ impl Node {
         match tokio::time::timeout(limit, self.run(script)).await {
             Ok(answer) => answer,
             Err(_) => Err(self.silent()),
+        }
+    }
+
+    /// Runs a renewal, and says what became of it within a time. A server that owes the answer to
+    /// an earlier one is sent nothing: when it comes back it has other things to do than renewals
+    /// of long ago.
+    pub(super) async fn renew<T: FromRedisValue>(
+        &self,
+        limit: Duration,
+        script: impl FnOnce(&Connected) -> Invocation,
+        say: impl FnOnce(Result<T>),
+    ) {
+        if self.overdue.load(Ordering::Acquire) > 0 {
+            return say(Err(self.silent()));
+        }
+        let give_up = Instant::now() + limit;
+        let connected = match tokio::time::timeout_at(give_up, self.link.connected()).await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => return say(Err(relabel(error))),
+            Err(_) => return say(Err(self.silent())),
+        };
+        let invocation = script(&connected);
+        let mut connection = connected.connection.clone();
+        let mut call = pin!(invocation.call(&mut connection));
+        let mut call = pin!(self.link.call(&connected, call.as_mut()));
+        match tokio::time::timeout_at(give_up, &mut call).await {
+            Ok(answer) => say(answer.map_err(relabel)),
+            Err(_) => {
+                self.overdue.fetch_add(1, Ordering::AcqRel);
+                say(Err(self.silent()));
+                // It ends with the connection, if not before.
+                call.await.ok();
+                self.overdue.fetch_sub(1, Ordering::AcqRel);
+            }
         }
     }
 

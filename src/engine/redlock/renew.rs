@@ -1,51 +1,42 @@
 //! Renewing claims: one call to each server for many, and what a majority makes of them.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::future::join_all;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
+use super::super::link::Connected;
 use super::member::{MEMBER, TOP};
 use super::rules::{self, Kept, Verdict};
 use super::scripts::SCRIPTS;
-use super::{Held, NameKeys, Redlock, micros, owner_text};
+use super::{Held, NameKeys, Redlock, Table, micros, owner_text};
+use crate::claim::OwnerId;
 use crate::engine::{Renewal, Renewed};
 use crate::error::Result;
 
+/// The longest that a server has to answer. What is not decided then is not known.
+const LONGEST: Duration = Duration::from_secs(5);
+
 impl Redlock {
+    /// Renews claims. Each is decided as soon as a majority has answered for it, and those that are
+    /// decided do not wait for long for the others; if none is, the caller's limit ends the wait.
     pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         self.check_process()?;
-        // How long servers have to answer depends on the lease: long ones do not suffer from short ones.
-        let kind = |at: usize| renewals[at].lease.as_millis().max(1).ilog(4);
-        let mut order: Vec<usize> = (0..renewals.len()).collect();
-        order.sort_by_key(|at| kind(*at));
-        let alike: Vec<&[usize]> = order.chunk_by(|one, other| kind(*one) == kind(*other)).collect();
-        let verdicts = join_all(alike.iter().map(|places| {
-            let some: Vec<&Renewal> = places.iter().map(|at| &renewals[*at]).collect();
-            async move { self.renew_some(&some).await }
-        }));
-        let mut found = vec![Renewed::Unknown; renewals.len()];
-        for (places, verdicts) in alike.iter().zip(verdicts.await) {
-            for (at, verdict) in places.iter().zip(verdicts?) {
-                found[*at] = verdict;
-            }
-        }
-        Ok(found)
-    }
-
-    /// Renews claims with leases that are much alike.
-    async fn renew_some(&self, renewals: &[&Renewal]) -> Result<Vec<Renewed>> {
         let Some(shortest) = renewals.iter().map(|renewal| renewal.lease).min() else {
             return Ok(Vec::new());
         };
-        let limit = shortest / 7;
+        let limit = (shortest / 3).min(LONGEST);
         let round = self.next_stamp();
         let mut keys: Vec<Arc<NameKeys>> = Vec::with_capacity(renewals.len());
         let mut args: Vec<String> = Vec::with_capacity(renewals.len() * 6);
         for renewal in renewals {
             keys.push(self.keys_of(&renewal.name, renewal.owner)?);
-            let held = self.table().get(&renewal.owner).and_then(|entry| entry.held.clone());
+            let held = self.table().get_mut(&renewal.owner).and_then(|entry| {
+                let held = entry.held.as_mut()?;
+                held.renewal = round;
+                Some(held.clone())
+            });
             let (first, last, shared, said) = match held {
                 Some(Held { grant, shared, said, .. }) => {
                     (grant.token, grant.token + u64::from(grant.tokens) - 1, shared, said.join(" "))
@@ -66,23 +57,26 @@ impl Redlock {
             let (node, send, keys, args) =
                 (Arc::clone(node), send.clone(), Arc::clone(&keys), Arc::clone(&args));
             self.runtime.spawn(async move {
-                let answer: Result<Vec<u64>> = node
-                    .run_within(limit, |connected| {
-                        let mut all = vec![MEMBER, TOP];
-                        for NameKeys { holder, token, state, ends, gone, .. } in
-                            keys.iter().map(|keys| &**keys)
-                        {
-                            all.extend([holder, token, state, ends, gone].map(String::as_str));
-                        }
-                        let mut script = SCRIPTS.renew.on(&all);
-                        script.arg(&connected.facts.run_id).arg(round);
-                        args.iter().for_each(|word| {
-                            script.arg(word);
-                        });
-                        script
-                    })
-                    .await;
-                send.send((node.number, answer)).ok();
+                let script = |connected: &Connected| {
+                    let mut all = vec![MEMBER, TOP];
+                    for NameKeys { holder, token, state, ends, gone, .. } in keys.iter().map(|keys| &**keys) {
+                        all.extend([holder, token, state, ends, gone].map(String::as_str));
+                    }
+                    let mut script = SCRIPTS.renew.on(&all);
+                    script.arg(&connected.facts.run_id).arg(round);
+                    args.iter().for_each(|word| {
+                        script.arg(word);
+                    });
+                    script
+                };
+                let say = |answer: Result<Vec<u64>>| {
+                    if answer.as_ref().is_ok_and(Vec::is_empty) {
+                        node.not_a_member();
+                    }
+                    // Nobody listens when it is decided.
+                    send.send((node.number, answer.unwrap_or_default())).ok();
+                };
+                node.renew(limit, script, say).await;
             });
         }
         drop(send);
@@ -94,19 +88,15 @@ impl Redlock {
         let mut since: Vec<Vec<u64>> = vec![vec![0; self.nodes.len()]; renewals.len()];
         let mut seen: Vec<Vec<Option<Kept>>> = vec![vec![None; self.nodes.len()]; renewals.len()];
         let mut verdicts = vec![Verdict::Open; renewals.len()];
-        let asked_at = Instant::now();
-        loop {
-            // All are decided when a majority has answered. The others have a moment more: what is heard of them counts the next time, when
-            // one of these may be gone.
-            let open = verdicts.contains(&Verdict::Open);
-            let patience = if open { limit } else { (limit / 2).saturating_sub(asked_at.elapsed()) };
-            let Ok(Some((number, answer))) = tokio::time::timeout(patience, answers.recv()).await else {
-                break;
+        let mut late = pin!(tokio::time::sleep(super::super::stragglers(shortest)));
+        while verdicts.contains(&Verdict::Open) {
+            let decided = verdicts.iter().any(|verdict| *verdict != Verdict::Open);
+            let next = tokio::select! {
+                biased;
+                answer = answers.recv() => answer,
+                () = &mut late, if decided => None,
             };
-            if answer.as_ref().is_ok_and(Vec::is_empty) {
-                self.nodes[number].not_a_member();
-            }
-            let answer = answer.unwrap_or_default();
+            let Some((number, answer)) = next else { break };
             for (at, seen) in seen.iter_mut().enumerate() {
                 since[at][number] = answer.get(at).copied().unwrap_or(0);
                 seen[number] = Some(match answer.get(at) {
@@ -124,24 +114,49 @@ impl Redlock {
             match verdict {
                 // What was taken again on the way counts from now on.
                 Verdict::Yes => {
-                    let mut table = self.table();
-                    if let Some(held) =
-                        table.get_mut(&renewals[at].owner).and_then(|entry| entry.held.as_mut())
-                    {
-                        let heard = held.known.iter_mut().zip(&since[at]).filter(|(_, since)| **since > 0);
-                        heard.for_each(|(known, since)| *known = *since);
-                    }
+                    let heard = since[at].iter().enumerate().filter(|(_, since)| **since > 0);
+                    let heard = heard.map(|(number, since)| (number, *since));
+                    heard.for_each(|(number, since)| {
+                        self.table.heard(renewals[at].owner, round, number, since)
+                    });
                 }
                 // What is left of it is in the way of others.
                 Verdict::Gone => drop(self.leave(&keys[at], renewals[at].owner)),
                 Verdict::Unknown | Verdict::Open => {}
             }
         }
+        let yes = verdicts.iter().map(|verdict| *verdict == Verdict::Yes);
+        let owners: Vec<Option<OwnerId>> =
+            yes.zip(renewals).map(|(yes, renewal)| yes.then_some(renewal.owner)).collect();
+        let table = Arc::clone(&self.table);
+        // The others are heard, too, when they answer: the next time one of these may be gone.
+        self.runtime.spawn(async move {
+            while let Some((number, answer)) = answers.recv().await {
+                for (owner, since) in owners.iter().zip(answer) {
+                    if let (Some(owner), 1..) = (*owner, since) {
+                        table.heard(owner, round, number, since);
+                    }
+                }
+            }
+        });
         let verdict = |verdict: &Verdict| match verdict {
             Verdict::Yes => Renewed::Yes,
             Verdict::Gone => Renewed::Gone,
             Verdict::Unknown | Verdict::Open => Renewed::Unknown,
         };
         Ok(verdicts.iter().map(verdict).collect())
+    }
+}
+
+impl Table {
+    /// Notes since which asking or renewal a server has had a claim, as it said to a renewal to
+    /// which a majority said yes. It says nothing about what came after: when the next renewal is
+    /// under way it is too late.
+    fn heard(&self, owner: OwnerId, round: u64, number: usize, since: u64) {
+        let mut table = self.lock();
+        let held = table.get_mut(&owner).and_then(|entry| entry.held.as_mut());
+        if let Some(held) = held.filter(|held| held.renewal == round) {
+            held.known[number] = since;
+        }
     }
 }
