@@ -596,7 +596,11 @@ impl Engine for Redis {
     }
 
     fn close(&self) -> Reply<'_, ()> {
-        // Nothing is kept for a client; its claims were given back before.
+        // Its claims were given back before, or end with their leases.
+        self.fleet.close();
+        if let Some(post) = &self.post {
+            post.close();
+        }
         Box::pin(std::future::ready(Ok(())))
     }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use self::ears::Ears;
@@ -100,8 +100,10 @@ pub(crate) struct Redlock {
     /// The largest counter that was heard of, of any name.
     seen: AtomicU64,
     table: Arc<Table>,
+    /// Those who release something hear it.
+    releasing: watch::Sender<()>,
     pid: u32,
-    _registrar: Registrar,
+    registrar: Registrar,
 }
 
 /// What this client knows of its owners.
@@ -221,8 +223,9 @@ impl Redlock {
             stamp: AtomicU64::new(1),
             seen: AtomicU64::new(0),
             table: Arc::default(),
+            releasing: watch::Sender::new(()),
             pid: std::process::id(),
-            _registrar: registrar,
+            registrar,
         })
     }
 
@@ -564,8 +567,14 @@ impl Engine for Redlock {
     }
 
     fn close(&self) -> Reply<'_, ()> {
-        // Nothing is kept for a client; its claims were given back before.
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(async move {
+            // A release has succeeded when a majority has heard. The others have a moment to hear
+            // of it, too.
+            tokio::time::timeout(STRAGGLERS, self.releasing.closed()).await.ok();
+            self.registrar.close();
+            self.nodes.iter().for_each(|node| node.link.close());
+            Ok(())
+        })
     }
 
     fn trouble(&self) -> Option<String> {

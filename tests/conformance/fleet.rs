@@ -18,6 +18,7 @@ macro_rules! fleet_cases {
     };
 }
 
+pub(crate) mod closing;
 mod copies;
 pub(crate) mod members;
 mod sentinels;
@@ -43,6 +44,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     cases.extend(copies::cases());
     cases.extend(sentinels::cases());
     cases.extend(members::cases());
+    cases.extend(closing::cases());
     cases
 }
 

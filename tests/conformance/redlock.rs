@@ -56,6 +56,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         a_stopped_server_costs_no_lease,
         a_renewal_is_decided_by_a_majority_alone,
         a_stopped_server_is_not_flooded,
+        a_closed_client_lets_go_of_its_connections,
     ];
     cases.extend(access::cases());
     cases.extend(forgetting::cases());
@@ -632,4 +633,10 @@ async fn a_stopped_server_is_not_flooded(servers: usize) {
     let stale = scripts(stopped) - before;
     assert!(stale <= 4, "{stale} renewals of long ago");
     until("it is renewed there again", async || scripts(stopped) > before + stale + 2).await;
+}
+
+async fn a_closed_client_lets_go_of_its_connections(servers: usize) {
+    let quorum = Quorum::start(servers);
+    let all: Vec<&Redis> = quorum.servers.iter().collect();
+    crate::fleet::closing::lets_go(&quorum.url(), &all, &quorum.servers[..minority(servers)]).await;
 }

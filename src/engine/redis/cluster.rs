@@ -50,6 +50,7 @@ struct State {
     ranges: Vec<SlotRange>,
     channels: BTreeSet<String>,
     trouble: String,
+    closed: bool,
 }
 
 /// Some slots and the member that has them.
@@ -144,16 +145,24 @@ impl Cluster {
         opening: &tokio::sync::Mutex<()>,
         open: impl Future<Output = Result<Link>>,
     ) -> Result<Arc<Link>> {
-        let known = || links(&mut self.state()).get(member).cloned();
-        if let Some(link) = known() {
+        let known = || {
+            let mut state = self.state();
+            if state.closed { Err(Error::closed()) } else { Ok(links(&mut state).get(member).cloned()) }
+        };
+        if let Some(link) = known()? {
             return Ok(link);
         }
         let _opening = opening.lock().await;
-        if let Some(link) = known() {
+        if let Some(link) = known()? {
             return Ok(link);
         }
         let link = Arc::new(open.await?);
-        links(&mut self.state()).insert(member.to_owned(), Arc::clone(&link));
+        let mut state = self.state();
+        if state.closed {
+            link.close();
+            return Err(Error::closed());
+        }
+        links(&mut state).insert(member.to_owned(), Arc::clone(&link));
         Ok(link)
     }
 
@@ -414,6 +423,13 @@ impl Cluster {
             None => key.hash(&mut hasher),
         }
         hasher.finish()
+    }
+
+    /// Ends the connections to all members; there will be no others.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.links.values().chain(state.ears.values()).for_each(|link| link.close());
     }
 
     pub(super) fn trouble(&self) -> String {

@@ -178,6 +178,14 @@ impl Fleet {
         }
     }
 
+    /// Ends all connections; there will be no others.
+    pub(super) fn close(&self) {
+        match self {
+            Fleet::One(link) => link.close(),
+            Fleet::Cluster(cluster) => cluster.close(),
+        }
+    }
+
     /// Why a call may have had no answer.
     pub(super) fn trouble(&self) -> String {
         match self {

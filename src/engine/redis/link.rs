@@ -80,6 +80,8 @@ enum Status {
     Up(Arc<Connected>),
     /// Why, and whether trying again can help.
     Down(Arc<Error>),
+    /// For good: the client does not want it any more.
+    Closed,
 }
 
 pub(super) struct Connected {
@@ -149,7 +151,7 @@ impl Link {
     ) -> Result<Link> {
         let shared = Shared::new(target, subscribed, hear);
         let connected = shared.connect(1).await?;
-        shared.up(connected);
+        shared.set(Status::Up(Arc::new(connected)));
         let task = tokio::spawn(Arc::clone(&shared).keep()).abort_handle();
         Ok(Link { shared, task })
     }
@@ -167,10 +169,8 @@ impl Link {
             Err(Error::Unavailable { engine: ENGINE, what, source: None })
         });
         match connected {
-            Ok(connected) => shared.up(connected),
-            Err(error) if error.is_retryable() => {
-                shared.status.send_replace(Status::Down(Arc::new(error)));
-            }
+            Ok(connected) => shared.set(Status::Up(Arc::new(connected))),
+            Err(error) if error.is_retryable() => shared.set(Status::Down(Arc::new(error))),
             Err(error) => return Err(error),
         }
         let task = tokio::spawn(Arc::clone(&shared).keep()).abort_handle();
@@ -194,10 +194,20 @@ impl Link {
                 // It will not get better by itself.
                 Status::Down(why) if !why.is_retryable() => return Err(again(why)),
                 Status::Down(_) => {}
+                Status::Closed => return Err(Error::closed()),
             }
             if status.changed().await.is_err() {
                 return Err(Error::closed());
             }
+        }
+    }
+
+    /// Ends the connection, and all that waits for something there. It is not made again.
+    pub(super) fn close(&self) {
+        self.task.abort();
+        self.shared.target.source.close();
+        if let Status::Up(connected) = self.shared.status.send_replace(Status::Closed) {
+            connected.give_up();
         }
     }
 
@@ -210,7 +220,7 @@ impl Link {
     pub(super) fn connected_now(&self) -> Option<Arc<Connected>> {
         match &*self.shared.status.borrow() {
             Status::Up(connected) => Some(Arc::clone(connected)),
-            Status::Down(_) => None,
+            Status::Down(_) | Status::Closed => None,
         }
     }
 
@@ -218,7 +228,7 @@ impl Link {
     pub(super) fn epoch(&self) -> Option<u64> {
         match &*self.shared.status.borrow() {
             Status::Up(connected) => Some(connected.epoch),
-            Status::Down(_) => None,
+            Status::Down(_) | Status::Closed => None,
         }
     }
 
@@ -228,7 +238,7 @@ impl Link {
         let last = self.shared.last();
         match &*self.shared.status.borrow() {
             Status::Up(_) => Connection::Up,
-            Status::Down(_) => Connection::Down(last.as_ref().map_or(0, |last| last.epoch)),
+            Status::Down(_) | Status::Closed => Connection::Down(last.as_ref().map_or(0, |last| last.epoch)),
         }
     }
 
@@ -236,7 +246,7 @@ impl Link {
     pub(super) fn server_now(&self) -> Option<u64> {
         match &*self.shared.status.borrow() {
             Status::Up(connected) => Some(connected.server_now()),
-            Status::Down(_) => None,
+            Status::Down(_) | Status::Closed => None,
         }
     }
 
@@ -247,6 +257,7 @@ impl Link {
                 format!("`{}` is connected and silent", self.shared.target.name(&connected.addr))
             }
             Status::Down(why) => why.to_string(),
+            Status::Closed => Error::closed().to_string(),
         }
     }
 
@@ -274,6 +285,9 @@ impl Link {
 
     /// The error for a call whose connection was given up.
     pub(super) fn given_up(&self) -> Error {
+        if matches!(&*self.shared.status.borrow(), Status::Closed) {
+            return Error::closed();
+        }
         let what = format!("lost the connection to `{}`", self.shared.target.server);
         Error::Unavailable { engine: ENGINE, what, source: None }
     }
@@ -323,7 +337,7 @@ impl Writer {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.task.abort();
+        self.close();
     }
 }
 
@@ -369,11 +383,20 @@ impl Shared {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn up(&self, connected: Connected) {
-        let Connected { epoch, id, .. } = connected;
+    /// Notes how the connection is now, unless it is closed.
+    fn set(&self, new: Status) {
         let mut last = self.last();
-        *last = Some(Last { epoch, facts: Arc::clone(&connected.facts), id });
-        self.status.send_replace(Status::Up(Arc::new(connected)));
+        if let Status::Up(connected) = &new {
+            let Connected { epoch, id, .. } = **connected;
+            *last = Some(Last { epoch, facts: Arc::clone(&connected.facts), id });
+        }
+        self.status.send_if_modified(|status| {
+            let open = !matches!(status, Status::Closed);
+            if open {
+                *status = new;
+            }
+            open
+        });
         drop(last);
     }
 
@@ -424,14 +447,14 @@ impl Shared {
             loop {
                 match self.connect(epoch).await {
                     Ok(connected) => {
-                        self.up(connected);
+                        self.set(Status::Up(Arc::new(connected)));
                         tracing::debug!(target: "leasehold", server = self.target.server, epoch, "connected again");
                         (self.hear)(Heard::Reconnected);
                         break;
                     }
                     Err(error) => {
                         tracing::debug!(target: "leasehold", %error, "can not connect");
-                        self.status.send_replace(Status::Down(Arc::new(error)));
+                        self.set(Status::Down(Arc::new(error)));
                     }
                 }
                 rest(pause).await;

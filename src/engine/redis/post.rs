@@ -53,6 +53,8 @@ struct Tray {
 struct Letters {
     batch: Batch,
     under_way: usize,
+    /// Nothing is sent any more.
+    closed: bool,
 }
 
 /// What goes together.
@@ -98,6 +100,14 @@ impl Post {
         let tray = Arc::new(Tray::default());
         let task = tokio::spawn(deliver(Arc::downgrade(link), Arc::clone(&tray))).abort_handle();
         Post { link: Arc::clone(link), tray, task }
+    }
+
+    /// Sends nothing more. Whoever waits is told, and so is whoever comes.
+    pub(super) fn close(&self) {
+        self.task.abort();
+        let mut letters = self.tray.letters();
+        letters.closed = true;
+        letters.batch = Batch::default();
     }
 
     /// Says that nothing is under way, so that there is nothing to wait for.
@@ -211,7 +221,14 @@ impl Tray {
     }
 
     fn put(&self, letter: impl FnOnce(&mut Batch)) {
-        letter(&mut self.letters().batch);
+        let mut letters = self.letters();
+        // Dropped, it is answered: whoever sent it asks by the rules, and hears there what is
+        // wrong.
+        if letters.closed {
+            return letter(&mut Batch::default());
+        }
+        letter(&mut letters.batch);
+        drop(letters);
         self.filled.notify_one();
     }
 

@@ -207,6 +207,17 @@ impl Sentinels {
         }
         answers
     }
+
+    /// Lets go of the connections.
+    pub(super) fn close(&self) {
+        for sentinel in &self.sentinels {
+            sentinel.closed.store(true, Ordering::Release);
+            // Whoever asks just now lets go of it afterwards.
+            if let Ok(mut connection) = sentinel.connection.try_lock() {
+                *connection = None;
+            }
+        }
+    }
 }
 
 fn timed_out() -> redis::RedisError {

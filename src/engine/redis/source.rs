@@ -71,6 +71,13 @@ impl Source {
         }
         Ok(())
     }
+
+    /// Lets go of what it is connected to.
+    pub(super) fn close(&self) {
+        if let Source::Sentinels(sentinels) = self {
+            sentinels.close();
+        }
+    }
 }
 
 /// A connection that speaks the protocol that we need, and notices a peer that has vanished.

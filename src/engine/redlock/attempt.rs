@@ -171,11 +171,16 @@ impl Redlock {
         let (keys, owner) = (Arc::clone(keys), super::owner_text(ask.owner));
         // Until its claim would have ended by itself.
         let until = Instant::now() + ask.lease.mul_f64(1.01) + limit;
-        self.runtime.spawn(insist(Arc::downgrade(node), until, limit, move |_| {
+        let releasing = self.releasing.subscribe();
+        let insisting = insist(Arc::downgrade(node), until, limit, move |_| {
             let mut script = SCRIPTS.release.on(&keys.all());
             script.arg(&owner).arg(stamp).arg("claim");
             script
-        }));
+        });
+        self.runtime.spawn(async move {
+            insisting.await;
+            drop(releasing);
+        });
     }
 
     /// Writes the token to a majority. `None` if that is not possible: the claim is to be given back.

@@ -35,9 +35,16 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Registrar(AbortHandle);
 
+impl Registrar {
+    /// Looks no more.
+    pub(super) fn close(&self) {
+        self.0.abort();
+    }
+}
+
 impl Drop for Registrar {
     fn drop(&mut self) {
-        self.0.abort();
+        self.close();
     }
 }
 

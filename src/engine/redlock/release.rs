@@ -32,6 +32,7 @@ impl Redlock {
         let (send, answers) = mpsc::unbounded_channel();
         for node in self.nodes.iter() {
             let (node, send, keys) = (Arc::clone(node), send.clone(), Arc::clone(keys));
+            let releasing = self.releasing.subscribe();
             self.runtime.spawn(async move {
                 let script = |_: &Connected| {
                     let mut script = SCRIPTS.release.on(&keys.all());
@@ -42,7 +43,7 @@ impl Redlock {
                 let again =
                     touched & 1 << node.number != 0 && answer.as_ref().is_err_and(Error::is_retryable);
                 send.send((node.number, answer)).ok();
-                drop(send);
+                drop((send, releasing));
                 let node = { Arc::downgrade(&node) };
                 if again {
                     insist(node, until, limit, script).await;
