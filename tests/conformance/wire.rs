@@ -195,6 +195,10 @@ impl Engine for Wired {
         Box::pin(async move { self.wire.carry(self.engine.watch(name, watching)).await })
     }
 
+    fn lifeline(&self) -> Result<Option<std::os::fd::OwnedFd>> {
+        self.engine.lifeline()
+    }
+
     fn connection(&self, name: &Name) -> leasehold::engine::Connection {
         self.engine.connection(name)
     }
