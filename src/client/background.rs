@@ -100,7 +100,7 @@ impl Inner {
                 // What the engine does not hear ends with its lease.
                 Ok(runtime) => drop(runtime.block_on(async { tokio::time::timeout(limit, work).await })),
                 Err(error) => {
-                    tracing::warn!(target: "leasehold", %error, "not released; it ends with its lease")
+                    tracing::warn!(target: "leasehold", %error, "not released; it ends with its lease");
                 }
             }
         };

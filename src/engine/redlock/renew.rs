@@ -114,11 +114,9 @@ impl Redlock {
             match verdict {
                 // What was taken again on the way counts from now on.
                 Verdict::Yes => {
-                    let heard = since[at].iter().enumerate().filter(|(_, since)| **since > 0);
-                    let heard = heard.map(|(number, since)| (number, *since));
-                    heard.for_each(|(number, since)| {
-                        self.table.heard(renewals[at].owner, round, number, since)
-                    });
+                    for (number, since) in since[at].iter().enumerate().filter(|(_, since)| **since > 0) {
+                        self.table.heard(renewals[at].owner, round, number, *since);
+                    }
                 }
                 // What is left of it is in the way of others.
                 Verdict::Gone => drop(self.leave(&keys[at], renewals[at].owner)),
