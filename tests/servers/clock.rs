@@ -8,8 +8,10 @@ use std::fs::File;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::preload::compile;
 use super::{Redis, not_installed};
@@ -109,5 +111,45 @@ impl Deref for FrozenRedis {
 
     fn deref(&self) -> &Redis {
         &self.redis
+    }
+}
+
+/// A server whose clock goes on like ours, but for what it was set back. Dropped, it stands still.
+pub(crate) struct SetBack {
+    server: Arc<FrozenRedis>,
+    back: Arc<AtomicU64>,
+}
+
+impl SetBack {
+    pub(crate) fn start() -> SetBack {
+        let (server, back) = (Arc::new(Redis::start_frozen()), Arc::new(AtomicU64::new(0)));
+        let (weak, set_back) = (Arc::downgrade(&server), Arc::clone(&back));
+        thread::spawn(move || {
+            let start = Instant::now();
+            while let Some(server) = weak.upgrade() {
+                let gone = u64::try_from(start.elapsed().as_micros()).expect("some years");
+                server.set_micros(FrozenRedis::START + gone - set_back.load(Ordering::Acquire));
+                drop(server);
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        SetBack { server, back }
+    }
+
+    /// Returns when the server goes by the other time.
+    pub(crate) fn set_back(&self, by: Duration) {
+        let before = self.micros();
+        self.back.store(u64::try_from(by.as_micros()).expect("some years"), Ordering::Release);
+        while self.micros() >= before {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Deref for SetBack {
+    type Target = FrozenRedis;
+
+    fn deref(&self) -> &FrozenRedis {
+        &self.server
     }
 }

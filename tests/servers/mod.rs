@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpSocket;
 
-pub(crate) use self::clock::{Clock, FrozenRedis};
+pub(crate) use self::clock::{Clock, FrozenRedis, SetBack};
 pub(crate) use self::disk::DiskRedis;
 pub(crate) use self::proxy::Proxy;
 pub(crate) use self::redis::{Connection, Redis, Reply};

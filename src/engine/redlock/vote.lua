@@ -22,18 +22,45 @@ if mine then
   if since > stamp or (since == stamp and token ~= '0') then return { 'gone' } end
 end
 
+-- What ends later than if it had been said now was said before the clock was set back, and is cut to that. It ends no earlier than its
+-- owner expects, who counts from before it asked. Of readers, the one that ends last decides.
+local function cut()
+  if kind == 'owner' then
+    local most = string.match(held, '^%S+ %x+ %d+ %d+ (%d+) ')
+    most = most and life(tonumber(most))
+    if most and call('PTTL', HOLDER) > most then call('PEXPIRE', HOLDER, text(most)) end
+  elseif kind == 'shared' then
+    local before
+    repeat
+      before = call('ZREVRANGE', ENDS, 0, 0, 'WITHSCORES')
+      local most = before[1] and string.match(call('HGET', STATE, 'C' .. before[1]) or '', '^%x+ %d+ %d+ (%d+) ')
+      most = most and now + life(tonumber(most)) * 1000
+      local late = most and tonumber(before[2]) > most
+      if late then
+        call('ZADD', ENDS, text(most), before[1])
+        show_readers()
+      end
+    until not late
+  end
+end
+
 -- The writer that waits, if there is one: readers do not overtake it.
 local function waiting_writer()
   for _, waiter in ipairs(call('ZRANGE', QUEUE, 0, 63)) do
     if waiter ~= owner then
       local found = call('HMGET', STATE, 'A' .. waiter, 'W' .. waiter)
       local alive_until = tonumber(found[1] or 0)
+      if alive_until > now + PATIENCE then
+        alive_until = now + PATIENCE
+        call('HSET', STATE, 'A' .. waiter, text(alive_until))
+      end
       if found[2] and alive_until > now and string.sub(found[2], 1, 4) == 'all ' then return alive_until - now end
     end
   end
 end
 
 local by, left
+if kind == 'owner' and holder_of ~= owner or kind == 'shared' and not shared then cut() end
 if kind == 'stranger' then
   by, left = '=' .. held, call('PTTL', HOLDER) * 1000
 elseif kind == 'owner' and (holder_of ~= owner or shared) then

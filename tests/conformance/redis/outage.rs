@@ -1,9 +1,6 @@
 //! A server that dies, comes back, or stops for a while.
 
 use leasehold::lock::Observed;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use leasehold::{Clock as _, Error, Loss, Standing};
 use tokio::time::Instant;
 
@@ -11,7 +8,7 @@ use super::*;
 use crate::bench::{Ground, not_within};
 use crate::child::Child;
 use crate::history::{self, Rules, Section};
-use crate::servers::{Clock, FrozenRedis, Proxy};
+use crate::servers::{Clock, Proxy, SetBack};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
     crate::cases!(
@@ -484,36 +481,6 @@ async fn a_lock_delay_outlives_the_holder(mut ground: Ground) {
     leave(ground.server(), [one, two, wired]).await;
 }
 
-/// A server whose clock goes on like ours, but for what it was set back. Dropped, it stands still.
-struct SetBack {
-    server: Arc<FrozenRedis>,
-    back: Arc<AtomicU64>,
-}
-
-impl SetBack {
-    fn start() -> SetBack {
-        let (server, back) = (Arc::new(Redis::start_frozen()), Arc::new(AtomicU64::new(0)));
-        let (weak, set_back) = (Arc::downgrade(&server), Arc::clone(&back));
-        std::thread::spawn(move || {
-            let start = Instant::now();
-            while let Some(server) = weak.upgrade() {
-                let gone = u64::try_from(start.elapsed().as_micros()).expect("some years");
-                server.set_micros(FrozenRedis::START + gone - set_back.load(Ordering::Acquire));
-                drop(server);
-                std::thread::sleep(ms(1));
-            }
-        });
-        SetBack { server, back }
-    }
-
-    /// Waits until the server goes by the other time.
-    async fn set_back(&self, by: Duration) {
-        let before = self.server.micros();
-        self.back.store(u64::try_from(by.as_micros()).expect("some years"), Ordering::Release);
-        until("the clock is set back", async || self.server.micros() < before).await;
-    }
-}
-
 async fn a_clock_that_is_set_back_keeps_nobody_alive(_: Ground) {
     const BACK: Duration = ms(120_000);
     if Clock::missing().is_some() {
@@ -521,9 +488,9 @@ async fn a_clock_that_is_set_back_keeps_nobody_alive(_: Ground) {
     }
     let clock = SetBack::start();
     // As far as its server can tell, the far one dies.
-    let proxy = Proxy::start(clock.server.port());
+    let proxy = Proxy::start(clock.port());
     let far = connect(&format!("redis://127.0.0.1:{}", proxy.port())).await;
-    let (near, next) = (connect(&clock.server.url()).await, connect(&clock.server.url()).await);
+    let (near, next) = (connect(&clock.url()).await, connect(&clock.url()).await);
     let name = |client: &Client, name: &str| client.mutex(name).expect("a name").lease(ms(2000));
     let waiting = async |family: Family, name: &str, count: u32| {
         until("it waits", async || near.look(family, name).await.expect("a view").waiting == count).await;
@@ -560,7 +527,7 @@ async fn a_clock_that_is_set_back_keeps_nobody_alive(_: Ground) {
     proxy.cut();
     told.release().await.expect("held");
     shares_too.release().await.expect("held");
-    clock.set_back(BACK).await;
+    clock.set_back(BACK);
     let before = Instant::now();
     while let Some(done) =
         tokio::time::timeout(ms(20_000), wait.join_next()).await.expect("they have their turns")

@@ -1,11 +1,11 @@
 //! Servers that forget what they knew, and servers that do not know the time.
 
-use leasehold::{Client, Options, Standing};
+use leasehold::{Client, Family, Options, Standing};
 use tokio::time::Instant;
 
 use super::{Case, Hammer, connect, lock, minority, quorum_cases, taken};
-use crate::bench::{ms, until};
-use crate::servers::{Clock, FrozenRedis, Quorum, Redis};
+use crate::bench::{ms, soon, until};
+use crate::servers::{Clock, FrozenRedis, Proxy, Quorum, Redis, SetBack};
 
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     quorum_cases![
@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         all_servers_are_restarted_one_by_one,
         all_servers_that_remember_are_restarted_one_by_one,
         a_clock_that_is_set_does_not_repeat_tokens,
+        clocks_that_are_set_back_keep_nobody_alive,
     ]
 }
 
@@ -190,4 +191,40 @@ async fn a_clock_that_is_set_does_not_repeat_tokens(servers: usize) {
         server.command(&["DEL", "{lock:x}:redlock:token"]).int();
     }
     assert!(lock(&client, "x", ms(2000)).await.token() > token);
+}
+
+async fn clocks_that_are_set_back_keep_nobody_alive(servers: usize) {
+    if Clock::missing().is_some() {
+        return;
+    }
+    let clocks: Vec<SetBack> = (0..servers).map(|_| SetBack::start()).collect();
+    let proxies: Vec<Proxy> = clocks.iter().map(|clock| Proxy::start(clock.port())).collect();
+    let url = |ports: Vec<u16>| {
+        let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("redlock://{}", hosts.join(","))
+    };
+    // As far as the servers can tell, the far one dies.
+    let far = connect(&url(proxies.iter().map(Proxy::port).collect())).await;
+    let near = connect(&url(clocks.iter().map(|clock| clock.port()).collect())).await;
+    let reader = |client: &Client, name: &str| client.rwlock(name).expect("a name").lease(ms(2000));
+    let _holds = lock(&far, "holds", ms(2000)).await;
+    let _shares = soon("it", reader(&far, "shares").read()).await.expect("granted");
+    let _waited_for = soon("it", reader(&near, "waits").read()).await.expect("granted");
+    let first = reader(&far, "waits");
+    let _first = tokio::spawn(async move { first.write().await.map(drop) });
+    let view = async || near.look(Family::Lock, "waits").await.expect("a view");
+    until("the writer waits", async || view().await.waiting == 1).await;
+    proxies.iter().for_each(Proxy::cut);
+    clocks.iter().for_each(|clock| clock.set_back(ms(120_000)));
+    let all = async {
+        lock_long(&near, "holds").await;
+        lock_long(&near, "shares").await;
+        // A reader does not overtake a writer that waits, if that lives.
+        reader(&near, "waits").read().await.expect("granted").release().await.expect("held");
+    };
+    tokio::time::timeout(ms(30_000), all).await.expect("they have their turns");
+}
+
+async fn lock_long(client: &Client, name: &str) {
+    client.mutex(name).expect("a name").lock().await.expect("granted").release().await.expect("held");
 }
