@@ -70,7 +70,8 @@ impl Guard {
         self.hold().lease().name.as_str()
     }
 
-    /// The fencing token: greater than that of any earlier holder of the name.
+    /// The fencing token: greater than that of any earlier holder of the name. For those who share a name see
+    /// [`crate::Semaphore`] and [`crate::RwLock`].
     pub fn token(&self) -> Token {
         Token::granted(self.hold().token())
     }

@@ -16,6 +16,9 @@ use crate::lock::settings;
 /// Many readers or one writer, first come, first served: a writer that waits is not overtaken by readers that came
 /// later. Made by [`Client::rwlock`].
 ///
+/// A writer's token is greater than those of all readers and writers before it, and a reader's is greater than those
+/// of all writers before it. Readers that hold at the same time have no order among themselves.
+///
 /// # Examples
 ///
 /// ```

@@ -13,6 +13,11 @@ use crate::lock::settings;
 /// A caller that wants many permits is not overtaken by later ones that want few. A permit whose holder died
 /// comes back as a lease does.
 ///
+/// Every holder has a token of its own. Inside one process tokens rise. A permit that is handed on inside a process
+/// ([`crate::Options::hand_over`]) can have a lower token than one that another process got in the meantime, by as
+/// much as the budget of the hand-over. Several hold at the same time, so a resource can not tell by these tokens
+/// who came last: where it must, guard it with a mutex.
+///
 /// # Examples
 ///
 /// ```
