@@ -152,12 +152,16 @@ impl Active {
         Some((Active { client: Arc::clone(client), owner: release.owner }, release))
     }
 
-    /// Ends this one and begins the next that waits, if there is one.
-    fn next(self) -> Option<(Active, Release)> {
-        let client = Arc::clone(&self.client);
-        drop(self);
-        let release = client.backlog.state().waiting.pop_front()?;
-        Active::begin(&client, release)
+    /// Ends this one and begins the next that waits, if there is one. In one step: in between, it would look as if
+    /// nothing were left to do.
+    fn next(mut self) -> Option<(Active, Release)> {
+        let mut state = self.client.backlog.state();
+        let release = state.waiting.pop_front()?;
+        state.active.remove(&self.owner);
+        state.active.insert(release.owner, release.name.clone());
+        drop(state);
+        self.owner = release.owner;
+        Some((self, release))
     }
 }
 

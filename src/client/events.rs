@@ -58,8 +58,8 @@ pub enum Event {
         /// Under which token.
         token: u64,
     },
-    /// A name that was given up could not be given back to the engine; it ends with its lease. Others wait until
-    /// then.
+    /// A name that was given up was not given back to the engine in time. While its lease may stand that is tried
+    /// again; at the latest the name is free when the lease ends.
     NotReleased {
         /// What.
         name: Name,
@@ -133,7 +133,7 @@ impl Sink {
     }
 
     pub(crate) fn not_released(&self, name: &Name, token: u64, why: &dyn std::fmt::Display) {
-        tracing::warn!(target: "leasehold", %name, token, %why, "not released; it ends with its lease");
+        tracing::warn!(target: "leasehold", %name, token, %why, "not released; it ends with its lease at the latest");
         self.send(|| Event::NotReleased { name: name.clone(), token, why: why.to_string() });
     }
 
