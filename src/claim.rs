@@ -20,9 +20,12 @@ use std::time::Duration;
 #[cfg(feature = "file")]
 use serde::{Deserialize, Serialize};
 
+mod owner;
 mod queue;
 mod state;
 
+pub use owner::OwnerId;
+pub(crate) use owner::OwnerMap;
 pub use queue::{MemoryQueue, Queue};
 pub use state::State;
 
@@ -46,17 +49,6 @@ pub const LOG_LENGTH: usize = 32;
 
 /// How long the log of an election that nobody takes part in is kept.
 pub const LOG_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// One acquisition: not a thread, not a host. Never used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
-pub struct OwnerId(pub u128);
-
-impl fmt::Debug for OwnerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
 
 /// Where an owner lives, in the engine's own numbering: what is woken, and what can be seen to have died.
 pub type Seat = u64;

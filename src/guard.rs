@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::clock::Moment;
 use crate::client::hold::Hold;
+use crate::clock::Moment;
 use crate::error::{Loss, Result};
 use crate::token::Token;
 

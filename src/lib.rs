@@ -33,6 +33,7 @@
 
 pub mod claim;
 pub mod client;
+pub mod clock;
 mod connect;
 pub mod engine;
 mod error;
@@ -42,9 +43,9 @@ pub mod name;
 mod random;
 pub mod token;
 
-pub use client::clock::{Clock, Moment, SystemClock, TokioClock};
 pub use client::events::{Event, Events};
 pub use client::{Client, Options};
+pub use clock::{Clock, Moment, SystemClock, TokioClock};
 pub use connect::{connect, connect_with};
 pub use engine::Guarantees;
 pub use error::{Error, Loss, Result};

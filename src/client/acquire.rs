@@ -8,9 +8,9 @@ use tokio::sync::Notify;
 
 use crate::claim::{Answer, Ask, CONFIRM, Grant, Holder, OwnerId, Pause};
 use crate::client::Inner;
-use crate::client::clock::{Moment, sleep_until};
 use crate::client::hold::{Hold, Lease, Pending, Undo, margin};
 use crate::client::queue::{Entered, Line, Pass, Terms, Turn, Use};
+use crate::clock::{Moment, sleep_until};
 use crate::engine::refusal;
 use crate::error::{Error, Loss, Result};
 use crate::name::{Family, Name};

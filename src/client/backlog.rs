@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 
 use crate::claim::{OwnerId, PATIENCE};
 use crate::client::Inner;
-use crate::client::clock::Moment;
 use crate::client::hold::{Lease, margin};
+use crate::clock::Moment;
 use crate::name::Name;
 
 /// At most this many are in flight.

@@ -9,17 +9,16 @@
 //! guard itself judges by the clock and does not need the keeper.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::claim::OwnerId;
+use crate::claim::{OwnerId, OwnerMap};
 use crate::client::Inner;
-use crate::client::clock::{Moment, sleep_until};
 use crate::client::hold::Lease;
+use crate::clock::{Moment, sleep_until};
 use crate::engine::{Engine, Renewal, Renewed};
 use crate::error::Loss;
 
@@ -29,7 +28,7 @@ const BATCH: usize = 1000;
 /// The leases of a client, and when the keeper means to look at them next.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
-    leases: Mutex<HashMap<OwnerId, Arc<Lease>, BuildHasherDefault<OwnerHasher>>>,
+    leases: Mutex<OwnerMap<Arc<Lease>>>,
     next_look: AtomicU64,
     /// The kinds of leases for which a call is in flight.
     calling: Mutex<HashSet<Kind>>,
@@ -50,34 +49,12 @@ impl Kind {
     }
 }
 
-/// Owners are unique numbers already.
-#[derive(Debug, Default)]
-pub(crate) struct OwnerHasher(u64);
-
-impl Hasher for OwnerHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-
-    fn write_u128(&mut self, owner: u128) {
-        // The low half counts up; the multiplication spreads it over the bits that the table looks at.
-        let (high, low) = ((owner >> 64) as u64, owner as u64);
-        self.0 = (low ^ high).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
 impl Keeper {
     pub(crate) fn new() -> Keeper {
         Keeper { next_look: AtomicU64::new(u64::MAX), ..Keeper::default() }
     }
 
-    fn leases(&self) -> MutexGuard<'_, HashMap<OwnerId, Arc<Lease>, BuildHasherDefault<OwnerHasher>>> {
+    fn leases(&self) -> MutexGuard<'_, OwnerMap<Arc<Lease>>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

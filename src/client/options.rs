@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result};
 
 /// The lease of a lock that does not say.

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::claim::{
     Alteration, Answer, Ask, Claim, MemoryQueue, OwnerId, Released, Seat, State, Step, Wake, World,
 };
-use crate::client::clock::Clock;
+use crate::clock::Clock;
 use crate::engine::{
     AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
     View, Watching, refusal, view,

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::claim::{Alteration, Change, Holder};
 use crate::client::acquire::{Patience, Want};
-use crate::client::clock::sleep_until;
 use crate::client::hold::Lease;
 use crate::client::{Client, Inner, Watched};
+use crate::clock::sleep_until;
 use crate::engine::View;
 use crate::error::{Error, Loss, Result};
 use crate::guard::{Guard, Standing};

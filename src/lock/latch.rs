@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::client::acquire::Patience;
-use crate::client::clock::sleep_until;
+use crate::clock::sleep_until;
 use crate::engine::{CellValue, Swapped};
 use crate::error::{Error, Result};
 use crate::name::Name;

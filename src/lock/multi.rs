@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::client::acquire::Patience;
-use crate::client::clock::sleep_until;
+use crate::clock::sleep_until;
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Standing};
 use crate::lock::Mutex;

@@ -9,8 +9,8 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use crate::client::Client;
 use crate::client::acquire::{Patience, Want};
-use crate::client::clock::sleep_until;
 use crate::client::hold::Hold;
+use crate::clock::sleep_until;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::lock::settings;

@@ -29,7 +29,7 @@ use rustix::fs::{OFlags, RenameFlags};
 
 use super::failure::{damaged, io_failed};
 use super::trust::{self, Share, Trust};
-use crate::client::clock::{Clock as _, SystemClock};
+use crate::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 
 /// The format of the store on disk. Another number is another format.

@@ -23,7 +23,7 @@ use super::dir::{Dir, FileId, floor_suffices};
 use super::failure::{failed, io_failed};
 use super::fork;
 use super::rows::{SWEPT, Table};
-use crate::client::clock::{Clock as _, SystemClock};
+use crate::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 use crate::random;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::client::clock::{Clock as _, Moment, SystemClock};
+use crate::clock::{Clock as _, Moment, SystemClock};
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 

@@ -22,7 +22,7 @@ use super::replicas::Replicas;
 use super::scripts::Invocation;
 use super::source::client;
 use super::target::{Facts, Target};
-use crate::client::clock::{Clock as _, SystemClock};
+use crate::clock::{Clock as _, SystemClock};
 use crate::engine::Connection;
 use crate::error::{Error, Result};
 

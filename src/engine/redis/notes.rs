@@ -3,9 +3,7 @@
 //! Such a lock is taken by one transaction that can not know its own token. Whoever looks at the lock wants to see it, so
 //! it is written to the holder's key a moment later, if the lock is still held: most are not, and cost nothing.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,8 +14,7 @@ use super::keys::NameKeys;
 use super::link::Writer;
 use super::reply::owner_text;
 use super::scripts::{Invocation, SCRIPTS};
-use crate::claim::OwnerId;
-use crate::client::keeper::OwnerHasher;
+use crate::claim::{OwnerId, OwnerMap};
 
 /// How long a lock is held before it is worth a note.
 pub(super) const AFTER: Duration = Duration::from_millis(20);
@@ -30,7 +27,7 @@ pub(super) struct Notes {
 
 #[derive(Debug, Default)]
 struct State {
-    tokens: HashMap<OwnerId, Note, BuildHasherDefault<OwnerHasher>>,
+    tokens: OwnerMap<Note>,
     /// A task is on its way to write them down.
     under_way: bool,
 }

@@ -7,7 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::client::clock::{Clock as _, Moment, SystemClock};
+use crate::clock::{Clock as _, Moment, SystemClock};
 
 /// How long a smaller number must be said before it counts. An operator's word (`SENTINEL RESET`,
 /// `CLUSTER FORGET`) makes a sentinel or a member forget those that are there, too, until it hears

@@ -11,7 +11,7 @@ use std::time::Duration;
 use redis::{PushKind, RedisResult, Value};
 
 use super::{Connected, Link, Shared};
-use crate::client::clock::{Clock as _, Moment, SystemClock};
+use crate::clock::{Clock as _, Moment, SystemClock};
 
 /// How long a channel is heard after somebody last waited there. Whoever waits says so more often.
 const KEPT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The client's own clock: what its deadlines are counted on.
+//! The clock that deadlines are counted on.
 //!
 //! It must run while the machine sleeps, or a laptop that wakes up would believe in leases that ended hours
 //! ago. On Linux that is `CLOCK_BOOTTIME`; `std::time::Instant` stops during suspend.
