@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Sleep;
 
-use crate::claim::{Claim, Holder, OwnerId, WHOLE};
+use crate::claim::{Claim, Holder, OwnerId};
 use crate::client::acquire::{Wakes, Want};
 use crate::client::background::{Count, RuntimeEnd};
 use crate::client::backlog::Backlog;
@@ -27,7 +27,6 @@ use crate::client::queue::{Line, Terms};
 use crate::clock::Clock;
 use crate::engine::{Engine, Guarantees, Hint, Hints, View, Watching};
 use crate::error::{Error, Result};
-use crate::lock::{Election, Latch, Multi, Mutex as LockMutex, RwLock, Semaphore};
 use crate::name::{Family, Name};
 use crate::random;
 
@@ -152,93 +151,6 @@ impl Client {
     #[must_use]
     pub fn namespace(&self, prefix: &str) -> Client {
         Client { inner: Arc::clone(&self.inner), prefix: format!("{}{prefix}/", self.prefix).into() }
-    }
-
-    /// A mutex.
-    ///
-    /// A mutex and the write side of a [`RwLock`] of the same name exclude each other.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] if the name is too long.
-    pub fn mutex(&self, name: &str) -> Result<LockMutex> {
-        Ok(LockMutex::new(self, self.want(Family::Lock, name, WHOLE, WHOLE)?))
-    }
-
-    /// A lock with many readers or one writer.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] if the name is too long.
-    pub fn rwlock(&self, name: &str) -> Result<RwLock> {
-        Ok(RwLock::new(self, self.want(Family::Lock, name, WHOLE, WHOLE)?))
-    }
-
-    /// A semaphore with that many permits. All users of the name must give the same number.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] for no permits, or if the name is too long; [`Error::Unsupported`] if the engine can
-    /// not count.
-    pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
-        let guarantees = self.inner.engine.guarantees();
-        if !guarantees.counts {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "can not count permits; use another engine for semaphores".into(),
-            });
-        }
-        if permits == 0 {
-            return Err(Error::invalid(format!("a semaphore of 0 permits (`{name}`) could never be taken")));
-        }
-        Ok(Semaphore::new(self, self.want(Family::Semaphore, name, 1, permits)?))
-    }
-
-    /// Several mutexes at once: all of them or none.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] for no names, or one that is too long.
-    pub fn multi<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Multi> {
-        Multi::new(self, names)
-    }
-
-    /// An election: one leader at a time, which everybody can see.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no elections.
-    pub fn election(&self, name: &str) -> Result<Election> {
-        let guarantees = self.inner.engine.guarantees();
-        if !guarantees.elects {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no elections; use another engine, or a mutex if nobody needs to see who leads"
-                    .into(),
-            });
-        }
-        let mut want = self.want(Family::Election, name, WHOLE, WHOLE)?;
-        want.logged = true;
-        Ok(Election::new(self, want))
-    }
-
-    /// A latch that opens when it has been counted down from `count`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] for a count of 0, or if the name is too long; [`Error::Unsupported`] if the engine has no cells.
-    pub fn latch(&self, name: &str, count: u32) -> Result<Latch> {
-        let guarantees = self.inner.engine.guarantees();
-        if !guarantees.cells {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no cells, which latches are made of; use another engine for latches".into(),
-            });
-        }
-        if count == 0 {
-            return Err(Error::invalid(format!("a latch with a count of 0 (`{name}`) would always be open")));
-        }
-        Ok(Latch::new(self, self.name(Family::Cell, name)?, count))
     }
 
     /// What happens to this client's names from now on.

@@ -5,20 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::hold::Hold;
+pub use crate::client::hold::Standing;
 use crate::clock::Moment;
 use crate::error::{Loss, Result};
 use crate::token::Token;
-
-/// How sure a holder can be of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
-    /// The lease stands.
-    Held,
-    /// The lease stands until its deadline, but the last renewal failed.
-    InDoubt,
-    /// Over. Somebody else may hold the name.
-    Lost,
-}
 
 /// A name that is held.
 ///

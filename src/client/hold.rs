@@ -18,8 +18,18 @@ use crate::client::queue::{Line, Terms, Turn, Use};
 use crate::clock::{Moment, sleep_until};
 use crate::engine::Connection;
 use crate::error::{Error, Loss, Result};
-use crate::guard::Standing;
 use crate::name::Name;
+
+/// How sure a holder can be of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// The lease stands.
+    Held,
+    /// The lease stands until its deadline, but the last renewal failed.
+    InDoubt,
+    /// Over. Somebody else may hold the name.
+    Lost,
+}
 
 /// How much earlier than the engine a holder stops believing in its lease: the reading of two clocks may differ
 /// by this much over one lease.

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::{Alteration, Change, Holder};
+use crate::claim::{Alteration, Change, Holder, WHOLE};
 use crate::client::acquire::{Patience, Want};
 use crate::client::hold::Lease;
 use crate::client::{Client, Inner, Watched};
@@ -16,6 +16,7 @@ use crate::error::{Error, Loss, Result};
 use crate::guard::{Guard, Standing};
 use crate::lock::rwlock::alter;
 use crate::lock::settings;
+use crate::name::Family;
 use crate::token::Token;
 
 /// The longest value that a leader can carry, in bytes.
@@ -49,6 +50,27 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub struct Election {
     client: Client,
     want: Want,
+}
+
+impl Client {
+    /// An election: one leader at a time, which everybody can see.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no elections.
+    pub fn election(&self, name: &str) -> Result<Election> {
+        let guarantees = self.inner.engine.guarantees();
+        if !guarantees.elects {
+            return Err(Error::Unsupported {
+                engine: guarantees.engine,
+                what: "has no elections; use another engine, or a mutex if nobody needs to see who leads"
+                    .into(),
+            });
+        }
+        let mut want = self.want(Family::Election, name, WHOLE, WHOLE)?;
+        want.logged = true;
+        Ok(Election::new(self, want))
+    }
 }
 
 impl Election {

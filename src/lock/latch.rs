@@ -9,7 +9,7 @@ use crate::client::acquire::Patience;
 use crate::clock::sleep_until;
 use crate::engine::{CellValue, Swapped};
 use crate::error::{Error, Result};
-use crate::name::Name;
+use crate::name::{Family, Name};
 
 /// A waiter that hears nothing looks again after this long.
 const LOOK: Duration = Duration::from_secs(1);
@@ -41,6 +41,27 @@ pub struct Latch {
     name: Name,
     count: u32,
     kept: Duration,
+}
+
+impl Client {
+    /// A latch that opens when it has been counted down from `count`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a count of 0, or if the name is too long; [`Error::Unsupported`] if the engine has no cells.
+    pub fn latch(&self, name: &str, count: u32) -> Result<Latch> {
+        let guarantees = self.inner.engine.guarantees();
+        if !guarantees.cells {
+            return Err(Error::Unsupported {
+                engine: guarantees.engine,
+                what: "has no cells, which latches are made of; use another engine for latches".into(),
+            });
+        }
+        if count == 0 {
+            return Err(Error::invalid(format!("a latch with a count of 0 (`{name}`) would always be open")));
+        }
+        Ok(Latch::new(self, self.name(Family::Cell, name)?, count))
+    }
 }
 
 /// What the cell of a latch holds.

@@ -33,6 +33,17 @@ pub struct Multi {
     members: Vec<(String, Mutex)>,
 }
 
+impl Client {
+    /// Several mutexes at once: all of them or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for no names, or one that is too long.
+    pub fn multi<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Multi> {
+        Multi::new(self, names)
+    }
+}
+
 impl Multi {
     pub(crate) fn new<'a>(client: &Client, names: impl IntoIterator<Item = &'a str>) -> Result<Multi> {
         let mut names: Vec<&str> = names.into_iter().collect();

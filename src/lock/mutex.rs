@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
 
+use crate::claim::WHOLE;
 use crate::client::Client;
 use crate::client::acquire::{Patience, Want};
 use crate::client::hold::Hold;
@@ -14,7 +15,7 @@ use crate::clock::sleep_until;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::lock::settings;
-use crate::name::Name;
+use crate::name::{Family, Name};
 
 /// One holder at a time, first come, first served. Made by [`Client::mutex`].
 ///
@@ -40,6 +41,19 @@ pub struct Mutex {
     client: Client,
     want: Want,
     owner: Option<Owner>,
+}
+
+impl Client {
+    /// A mutex.
+    ///
+    /// A mutex and the write side of a [`crate::RwLock`] of the same name exclude each other.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Invalid`] if the name is too long.
+    pub fn mutex(&self, name: &str) -> Result<Mutex> {
+        Ok(Mutex::new(self, self.want(Family::Lock, name, WHOLE, WHOLE)?))
+    }
 }
 
 impl Mutex {

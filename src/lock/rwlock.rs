@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::claim::{Alteration, Answer, Refused};
+use crate::claim::{Alteration, Answer, Refused, WHOLE};
 use crate::client::Client;
 use crate::client::acquire::{Patience, Want};
 use crate::client::hold::Lease;
@@ -12,6 +12,7 @@ use crate::engine::refusal;
 use crate::error::{Error, Loss, Result};
 use crate::guard::Guard;
 use crate::lock::settings;
+use crate::name::Family;
 
 /// Many readers or one writer, first come, first served: a writer that waits is not overtaken by readers that came
 /// later. Made by [`Client::rwlock`].
@@ -40,6 +41,17 @@ use crate::lock::settings;
 pub struct RwLock {
     client: Client,
     want: Want,
+}
+
+impl Client {
+    /// A lock with many readers or one writer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the name is too long.
+    pub fn rwlock(&self, name: &str) -> Result<RwLock> {
+        Ok(RwLock::new(self, self.want(Family::Lock, name, WHOLE, WHOLE)?))
+    }
 }
 
 impl RwLock {

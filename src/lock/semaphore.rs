@@ -7,6 +7,7 @@ use crate::client::acquire::{Patience, Want};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::lock::settings;
+use crate::name::Family;
 
 /// A number of permits, given out first come, first served. Made by [`Client::semaphore`].
 ///
@@ -38,6 +39,28 @@ use crate::lock::settings;
 pub struct Semaphore {
     client: Client,
     want: Want,
+}
+
+impl Client {
+    /// A semaphore with that many permits. All users of the name must give the same number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for no permits, or if the name is too long; [`Error::Unsupported`] if the engine can
+    /// not count.
+    pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
+        let guarantees = self.inner.engine.guarantees();
+        if !guarantees.counts {
+            return Err(Error::Unsupported {
+                engine: guarantees.engine,
+                what: "can not count permits; use another engine for semaphores".into(),
+            });
+        }
+        if permits == 0 {
+            return Err(Error::invalid(format!("a semaphore of 0 permits (`{name}`) could never be taken")));
+        }
+        Ok(Semaphore::new(self, self.want(Family::Semaphore, name, 1, permits)?))
+    }
 }
 
 impl Semaphore {
