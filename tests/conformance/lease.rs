@@ -179,7 +179,8 @@ async fn many_leases_are_renewed_in_few_calls(mut ground: Ground) {
     let calls = wire.renews.load(Ordering::Acquire) - before.0;
     let claims = wire.renewed_claims() - before.1;
     assert!(claims >= 2 * LEASES as u64, "{claims} renewals");
-    assert!(calls <= 40, "{calls} calls for {claims} renewals");
+    // Each server has calls of its own.
+    assert!(calls <= 40 * wire.shards(), "{calls} calls for {claims} renewals");
     assert!(guards.iter().all(|guard| guard.standing() == Standing::Held));
 }
 

@@ -2,6 +2,7 @@
 //!
 //! It is put around a real engine, at the border where a network would be.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub(crate) struct Wire {
     pub(crate) renews: AtomicUsize,
     pub(crate) releases: AtomicUsize,
     renewed_claims: AtomicU64,
+    /// The servers whose claims were renewed.
+    shards: Mutex<BTreeSet<u64>>,
 }
 
 impl Wire {
@@ -59,6 +62,11 @@ impl Wire {
     /// Hints no longer arrive.
     pub(crate) fn deafen(&self) {
         self.deaf.store(true, Ordering::Release);
+    }
+
+    /// How many servers there are.
+    pub(crate) fn shards(&self) -> usize {
+        self.shards.lock().expect("no panic").len()
     }
 
     pub(crate) fn renewed_claims(&self) -> u64 {
@@ -112,6 +120,7 @@ pub(crate) fn wire(engine: Box<dyn Engine>) -> (Box<dyn Engine>, Arc<Wire>) {
         renews: AtomicUsize::new(0),
         releases: AtomicUsize::new(0),
         renewed_claims: AtomicU64::new(0),
+        shards: Mutex::default(),
     });
     (Box::new(Wired { engine, wire: Arc::clone(&wire) }), wire)
 }
@@ -136,7 +145,9 @@ impl Engine for Wired {
     }
 
     fn shard(&self, name: &Name) -> u64 {
-        self.engine.shard(name)
+        let shard = self.engine.shard(name);
+        self.wire.shards.lock().expect("no panic").insert(shard);
+        shard
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
