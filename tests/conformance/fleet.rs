@@ -36,6 +36,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         channels_that_nobody_needs_are_left,
         a_slot_moves_while_its_name_is_held,
         a_slot_that_stays_half_way_is_named,
+        what_was_moved_already_is_asked_for_where_it_is,
         a_member_dies_and_its_replica_takes_over,
         a_sick_member_holds_up_nobody_else,
         a_server_that_is_no_member_is_refused,
@@ -373,6 +374,35 @@ async fn a_slot_that_stays_half_way_is_named() {
     from.command(&["CLUSTER", "SETSLOT", &slot, "STABLE"]).ok();
     to.command(&["CLUSTER", "SETSLOT", &slot, "STABLE"]).ok();
     client.mutex("x").expect("a name").lock().await.expect("free").release().await.expect("held");
+}
+
+/// A slot whose keys have all been moved, and which is not yet the other member's: the first member sends everybody on. What
+/// needs only one key can be done there.
+async fn what_was_moved_already_is_asked_for_where_it_is() {
+    let cluster = Cluster::start();
+    let options = Options::new().call_limit(ms(3000));
+    let client = leasehold::connect_with(&cluster.url(), options).await.expect("members");
+    let latch = client.latch("x", 4).expect("a name");
+    latch.count_down().await.expect("counted");
+    let key = "{lock:x}:cell";
+    let from = cluster.primary_of(key);
+    let to = cluster.members[..3].iter().find(|member| member.port() != from.port()).expect("another");
+    let slot = from.command(&["CLUSTER", "KEYSLOT", key]).int().to_string();
+    let id = |member: &Redis| member.command(&["CLUSTER", "MYID"]).text();
+    to.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]).ok();
+    from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]).ok();
+    from.command(&["MIGRATE", "127.0.0.1", &to.port().to_string(), key, "0", "1000"]).ok();
+    assert!(from.command(&["HGET", key, "bytes"]).error().starts_with("ASK "), "it was moved");
+    for left in [2, 1] {
+        latch.count_down().await.expect("counted where it is");
+        assert_eq!(latch.left().await.expect("an answer"), left);
+    }
+    for member in [to, from].into_iter().chain(&cluster.members[..3]) {
+        member.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(to)]).ok();
+    }
+    assert_eq!(latch.left().await.expect("an answer"), 1);
+    latch.count_down().await.expect("counted");
+    soon("the latch", latch.wait()).await.expect("open");
 }
 
 async fn a_member_dies_and_its_replica_takes_over() {

@@ -323,8 +323,6 @@ impl Cluster {
     /// Asks the member that a slot is on its way to, over a connection of its own: the permission is for the very next command.
     /// `None` if it is not ready.
     async fn ask_there(&self, member: &str, request: Request<'_>) -> Result<Option<Answered<Value>>> {
-        // Nothing before the script, then.
-        let request = if let Request::Waking(script) = request { Request::Script(script) } else { request };
         let link = self.link(member).await?;
         let connected = link.connected().await?;
         let client = client(self.info(member)?).map_err(|error| unreachable(member, error))?;
@@ -333,9 +331,14 @@ impl Cluster {
         let mut connection = connection.map_err(|error| unreachable(member, error))?;
         let asking = redis::cmd("ASKING").query_async::<Value>(&mut connection).await;
         asking.map_err(|error| failed(member, error))?;
-        match request.send(&mut connection).await {
+        // So nothing comes before a script, and a member that does not know it has its text at once.
+        let answer = match request {
+            Request::Script(script) | Request::Waking(script) => script.call_by_text(&mut connection).await,
+            Request::Take(..) => request.send(&mut connection).await,
+        };
+        match answer {
             Ok(answer) => Ok(Some(Answered { answer, connection, connected })),
-            Err(error) if matches!(error.code(), Some("TRYAGAIN" | "MOVED" | "ASK" | "NOSCRIPT")) => Ok(None),
+            Err(error) if matches!(error.code(), Some("TRYAGAIN" | "MOVED" | "ASK")) => Ok(None),
             Err(error) => Err(failed(member, error)),
         }
     }

@@ -49,6 +49,16 @@ impl Invocation {
         self.read(connection, answer).await
     }
 
+    /// The same with the whole text, as one command and no other.
+    pub(super) async fn call_by_text<T: FromRedisValue>(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisResult<T> {
+        let command = self.with_text();
+        let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
+        Ok(from_redis_value(answer?)?)
+    }
+
     /// The same, for a script that is likely to tell another client something: that client hears of it before we do.
     ///
     /// A server writes to its clients last come, first served. Who has an answer already when the script runs comes after whoever
