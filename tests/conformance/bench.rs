@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leasehold::claim::{Ask, OwnerId, WHOLE};
+use leasehold::engine::{Engine, Hints};
 use leasehold::{Client, Options, TokioClock};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
@@ -282,6 +284,14 @@ impl Ground {
         leasehold::connect_with(&self.url, options).await.expect("the engine is there")
     }
 
+    /// An engine without a client, which renews nothing by itself.
+    pub(crate) async fn engine(&mut self) -> Box<dyn Engine> {
+        let options = self.options();
+        let engine = leasehold::engine::open(&self.url, &options).await.expect("the engine is there");
+        engine.listen(Hints::new(|_| {}));
+        engine
+    }
+
     /// A client whose calls go over a wire that can be cut.
     pub(crate) async fn client_on_wire(&mut self, options: Options) -> (Client, Arc<Wire>) {
         let engine = leasehold::engine::open(&self.url, &options).await.expect("the engine is there");
@@ -377,6 +387,24 @@ impl Drop for Paused {
                 rustix::process::kill_process(pid, rustix::process::Signal::CONT).ok();
             }
         }
+    }
+}
+
+/// What asks an engine for a mutex, once, with a long lease.
+pub(crate) fn ask(owner: u128) -> Ask {
+    Ask {
+        owner: OwnerId(owner),
+        weight: WHOLE,
+        capacity: WHOLE,
+        lease: ms(30_000),
+        lock_delay: ms(0),
+        tokens: 1,
+        wait: false,
+        answer_within: ms(5000),
+        round: 1,
+        holder: Arc::default(),
+        value: Arc::default(),
+        logged: false,
     }
 }
 
