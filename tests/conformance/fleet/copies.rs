@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use leasehold::claim::{Ask, OwnerId};
 use leasehold::engine::{CellValue, Engine, Swapped};
 use leasehold::{Client, Error, Family, Name, Options};
 
+use super::members::engine;
 use super::{Case, client};
-use crate::bench::{ms, soon, until};
+use crate::bench::{ask, ms, soon, until};
 use crate::servers::{Cluster, Redis, Sentinels};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
@@ -17,6 +19,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
         a_server_without_replicas_is_no_majority,
         replicas_that_come_are_counted,
         what_no_replica_has_heard_of_is_not_said_to_be_done,
+        what_no_replica_has_heard_of_is_given_back_at_once,
     ]
 }
 
@@ -165,4 +168,33 @@ async fn what_no_replica_has_heard_of_is_not_said_to_be_done() {
     assert_eq!(plain.read(&name).await.expect("a cell").value, Some(b"1".to_vec()));
     assert!(matches!(plain.swap(&name, 0, Some(value)).await, Ok(Swapped::No(_))));
     drop((held, reading));
+}
+
+/// A client that got no answer gives back what it may have been granted. The engine does so before that: it knows that
+/// there is nothing more to wait for, and others need not wait for the lease.
+async fn what_no_replica_has_heard_of_is_given_back_at_once() {
+    let primary = Redis::start();
+    let replicaof = format!("127.0.0.1 {}", primary.port());
+    let replica = Redis::start_with(&["--replicaof", &replicaof, "--repl-diskless-sync-delay", "0"]);
+    until("the replica is in step", async || {
+        replica.command(&["INFO", "replication"]).text().contains("master_link_status:up")
+    })
+    .await;
+    let confirming = engine(&format!("{}?wait=1", primary.url())).await;
+    let plain = engine(&primary.url()).await;
+    let lock = Name::new(Family::Lock, "x").expect("a name");
+    let semaphore = Name::new(Family::Semaphore, "s").expect("a name");
+    let permit = |owner| Ask { weight: 1, capacity: 2, ..ask(owner) };
+    // Whoever has had a lock before takes it another way.
+    for owner in 1..=2 {
+        soon("an answer", confirming.acquire(&lock, &ask(owner))).await.expect("confirmed");
+        confirming.release(&lock, OwnerId(owner), 0).await.expect("released");
+    }
+    replica.pause();
+    for (name, ask) in [(&lock, ask(3)), (&semaphore, permit(4)), (&lock, ask(5)), (&semaphore, permit(6))] {
+        unknown("a claim", soon("an answer", confirming.acquire(name, &ask)).await);
+        let left = plain.look(name, 0).await.expect("a view").claims;
+        assert!(left.is_empty(), "still held when the caller is told: {left:?}");
+    }
+    replica.resume();
 }

@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             one_that_is_something_else_is_named,
             these_permissions_are_enough_and_all_are_used,
             missing_permissions_are_named,
+            what_comes_late_makes_no_ghost_even_if_it_can_not_be_stopped,
             secrets_are_never_said,
             a_server_that_repeats_what_it_hears_does_not_get_the_password_said,
             a_database_that_is_not_there_is_refused,
@@ -226,6 +227,39 @@ async fn missing_permissions_are_named(_: Ground) {
     lock(&client, ms(9000)).await.release().await.expect("held");
     server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int();
     lock(&client, ms(9000)).await.release().await.expect("held");
+}
+
+/// A client that gives a connection up ends it at the server, so that what is still on its way there is never done. A user that
+/// may not do that relies on the time after which a request is not wanted.
+async fn what_comes_late_makes_no_ghost_even_if_it_can_not_be_stopped(mut ground: Ground) {
+    // Longer than it takes until a connection that does not answer is given up.
+    const LIMIT: Duration = ms(12_000);
+    let near = ground.client().await;
+    let server = ground.server();
+    let mut admin = server.connect();
+    let proxy = Proxy::start(server.port());
+    let less = COMMANDS.split_whitespace().filter(|command| !command.starts_with("client|"));
+    let url = allow(server, less).replace(&server.port().to_string(), &proxy.port().to_string());
+    let far = connect_with(&url, Options::new().call_limit(LIMIT)).await;
+    let semaphore = far.semaphore("s", 1).expect("a name").lease(ms(60_000));
+    soon("a permit", semaphore.acquire()).await.expect("free").release().await.expect("held");
+    // Everything that is on this connection arrives after the client has given it up.
+    proxy.stall_open();
+    let asked_at = tokio::time::Instant::now();
+    let asking = tokio::spawn(async move { semaphore.acquire().await?.release().await });
+    let asked = tokio::time::timeout(2 * LIMIT, asking).await.expect("an answer").expect("no panic");
+    // Asked for again on the next connection; on a machine that is too slow for that, given up.
+    assert!(asked.as_ref().err().is_none_or(Error::is_retryable), "{asked:?}");
+    tokio::time::sleep_until(asked_at + LIMIT + ms(500)).await;
+    proxy.pass();
+    // The end of the old connection comes after what was said on it; then there are ours, theirs and the admin's.
+    until("all has arrived", async || {
+        admin.command(&["INFO", "clients"]).text().contains("connected_clients:3\r")
+    })
+    .await;
+    let ghosts = near.look(Family::Semaphore, "s").await.expect("a view").claims;
+    assert!(ghosts.is_empty(), "a ghost: {ghosts:?}");
+    leave(server, [far, near]).await;
 }
 
 async fn lock_and_wait(client: &Client) -> Result<(), Error> {

@@ -1,16 +1,25 @@
 //! Hands on the server: keys deleted, replaced, of the wrong type or from the future, memory full, scripts forgotten.
 
-use leasehold::{Error, Loss, Standing};
+use std::collections::HashMap;
+
+use futures_util::future::join_all;
+use leasehold::claim::{Answer, Ask, OwnerId};
+use leasehold::engine::{Hints, Renewal, Renewed};
+use leasehold::{Error, Loss, Name, Standing};
 use tokio::time::Instant;
 
 use super::*;
-use crate::bench::{Ground, not_within};
-use crate::servers::Reply;
+use crate::bench::{Ground, ask, not_within};
+use crate::servers::{Clock, Reply};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
     crate::cases!(
         "server",
         [
+            a_release_takes_nothing_from_somebody_else,
+            a_release_hands_on_nobody_elses_claim,
+            a_counter_that_is_behind_gives_no_token_twice,
+            the_log_of_an_election_is_kept_for_a_day,
             one_that_was_emptied_tells_its_holders,
             a_deleted_key_is_told_at_the_next_renewal,
             killed_connections_cost_neither_a_wake_up_nor_a_lease,
@@ -28,6 +37,196 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
         ]
     )
     .cases
+}
+
+/// Takes "x0", "x1" and so on, all together.
+async fn lock_all(client: &Client, count: usize) -> Vec<Guard> {
+    let locks = (0..count).map(|number| client.mutex(&format!("x{number}")).expect("a name"));
+    let locks = locks.map(|mutex| async move { mutex.lease(ms(30_000)).lock().await.expect("free") });
+    soon("the locks", join_all(locks)).await
+}
+
+/// The same, often enough that the client knows the names: whoever does takes them with plain commands, and gives them
+/// back with a script for just that.
+async fn lock_known(client: &Client, count: usize) -> Vec<Guard> {
+    for _ in 0..3 {
+        for released in join_all(lock_all(client, count).await.into_iter().map(Guard::release)).await {
+            released.expect("held");
+        }
+    }
+    lock_all(client, count).await
+}
+
+/// A claim that was taken from its holder is somebody else's by the time that the holder gives it back.
+async fn a_release_takes_nothing_from_somebody_else(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let server = ground.server();
+    let mut admin = server.connect();
+    // One goes alone, many go together. For a moment what stands at the key is known to the last byte; later the token
+    // was added. Whether the moment is over can not be told, so all is done several times.
+    for round in 0..24 {
+        let (count, later, ours) = (if round % 2 == 0 { 1 } else { 8 }, round & 2 != 0, round & 4 != 0);
+        let which = format!("{count} locks, later {later}, to another client {ours}");
+        let mut guards = lock_known(&one, count).await;
+        guards.sort_by(|a, b| a.name().cmp(b.name()));
+        let keys: Vec<String> = (0..count).map(|number| format!("lock:x{number}")).collect();
+        if later {
+            until("the tokens are written down", async || {
+                let written = |(key, guard): (&String, &Guard)| {
+                    admin.command(&["GET", key]).text().contains(&guard.token().to_string())
+                };
+                keys.iter().zip(&guards).all(written)
+            })
+            .await;
+        }
+        let mut others = Vec::new();
+        for key in &keys {
+            if ours {
+                assert_eq!(admin.command(&["DEL", key]).int(), 1);
+            } else {
+                admin.command(&["SET", key, "a stranger", "PX", "60000"]).ok();
+            }
+        }
+        if ours {
+            others = lock_all(&two, count).await;
+        }
+        for released in soon("the releases", join_all(guards.into_iter().map(Guard::release))).await {
+            let error = released.expect_err("it was somebody else's");
+            assert!(matches!(error, Error::Lost { why: Loss::Gone, .. }), "{which}: {error}");
+        }
+        for key in &keys {
+            let held = admin.command(&["GET", key]);
+            assert!(!held.is_nil(), "{which}: somebody else's claim was given back");
+            if !ours {
+                assert_eq!(held.text(), "a stranger", "{which}");
+                admin.command(&["DEL", key]).int();
+            }
+        }
+        for guard in others {
+            guard.release().await.unwrap_or_else(|error| panic!("{which}: {error}"));
+        }
+    }
+    leave(server, [one, two]).await;
+}
+
+/// The same for a lock that has a queue: whoever is next waits for the one that holds.
+async fn a_release_hands_on_nobody_elses_claim(mut ground: Ground) {
+    let (one, two, three) = (ground.client().await, ground.client().await, ground.client().await);
+    let server = ground.server();
+    for stranger in [false, true] {
+        // From the queue, so that its release looks for the next in it.
+        let before = lock(&two, ms(30_000)).await;
+        let waiting = wait(&one, ms(30_000)).await;
+        before.release().await.expect("held");
+        let robbed = granted(waiting).await;
+        let next = if stranger {
+            server.command(&["SET", "lock:x", "a stranger", "PX", "60000"]).ok();
+            None
+        } else {
+            let waiting = wait(&two, ms(30_000)).await;
+            assert_eq!(server.command(&["DEL", "lock:x"]).int(), 1);
+            Some(granted(waiting).await)
+        };
+        let last = wait(&three, ms(30_000)).await;
+        let error = soon("the release", robbed.release()).await.expect_err("it was somebody else's");
+        assert!(matches!(error, Error::Lost { why: Loss::Gone, .. }), "{error}");
+        let waiting = one.look(Family::Lock, "x").await.expect("a view").waiting;
+        assert!(waiting == 1 && !last.is_finished(), "somebody else's claim was handed on");
+        match next {
+            Some(next) => next.release().await.expect("held"),
+            None => {
+                assert_eq!(server.command(&["GET", "lock:x"]).text(), "a stranger");
+                server.command(&["DEL", "lock:x"]).int();
+            }
+        }
+        granted(last).await.release().await.expect("held");
+    }
+    leave(server, [one, two, three]).await;
+}
+
+/// What a replica looks like that took over without having heard of the last tokens: the client connects anew, and finds
+/// the counter where it was some time ago.
+async fn a_counter_that_is_behind_gives_no_token_twice(mut ground: Ground) {
+    let client = ground.client().await;
+    let server = ground.server();
+    let mut admin = server.connect();
+    // One goes alone, many go together.
+    for count in [1, 8] {
+        for behind in [3, 1000, 3_600_000_000] {
+            let mut last = HashMap::new();
+            for guard in lock_known(&client, count).await {
+                last.insert(guard.name().to_owned(), guard.token().get());
+                guard.release().await.expect("held");
+            }
+            // Nothing of what the client still has to say may come after this.
+            admin.command(&["CLIENT", "KILL", "SKIPME", "yes", "TYPE", "normal"]).int();
+            admin.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int();
+            for (name, token) in &last {
+                let counter = format!("{{lock:{name}}}:lock:token");
+                admin.command(&["SET", &counter, &(token - behind).to_string(), "EX", "86400"]).ok();
+            }
+            for guard in lock_all(&client, count).await {
+                let (token, last) = (guard.token().get(), last[guard.name()]);
+                assert!(token > last, "{count} locks, {behind} behind: token {token} after {last}");
+                guard.release().await.expect("held");
+            }
+        }
+    }
+    leave(server, [client]).await;
+}
+
+/// The hours of a server whose clock stands still.
+async fn the_log_of_an_election_is_kept_for_a_day(_: Ground) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    if Clock::missing().is_some() {
+        return;
+    }
+    let server = Redis::start_frozen();
+    let engine = leasehold::engine::open(&server.url(), &Options::new()).await.expect("the server is there");
+    engine.listen(Hints::new(|_| {}));
+    let name = Name::new(Family::Election, "e").expect("a name");
+    let keys = ["state", "log"].map(|what| format!("{{lock:e}}:election:{what}"));
+    let lives = |when: &str| {
+        for key in &keys {
+            let left = server.command(&["PTTL", key]).int();
+            assert!(left > 0, "{when}: `{key}` has {left} ms to live");
+        }
+    };
+    let seen = async |when: &str| {
+        let view = soon("a view", engine.look(&name, 0)).await.expect("a view");
+        lives(when);
+        view.changes.iter().map(|change| change.token != 0).collect::<Vec<bool>>()
+    };
+    // A leader whose lease is renewed for longer than a day changes nothing, and the log goes on.
+    let ask = Ask { lease: 2 * HOUR, value: (*b"a").into(), logged: true, ..ask(1) };
+    let answer = engine.acquire(&name, &ask).await.expect("an answer");
+    assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
+    lives("elected");
+    let renewal = Renewal { name: name.clone(), owner: ask.owner, lease: ask.lease };
+    for hour in 1..=30 {
+        server.advance(HOUR);
+        let renewed = engine.renew(std::slice::from_ref(&renewal)).await.expect("an answer");
+        assert_eq!(renewed, [Renewed::Yes]);
+        lives(&format!("renewed for {hour} hours"));
+    }
+    assert_eq!(seen("renewed").await, [true]);
+    // When it has resigned that can be heard of for a day; whoever looks after that clears it away.
+    engine.release(&name, ask.owner, 0).await.expect("released");
+    assert_eq!(seen("resigned").await, [true, false]);
+    server.advance(23 * HOUR + 59 * HOUR / 60);
+    assert_eq!(seen("nearly a day later").await, [true, false]);
+    server.advance(HOUR);
+    engine.look(&name, 0).await.expect("a view");
+    for key in &keys {
+        assert_eq!(server.command(&["EXISTS", key]).int(), 0, "`{key}` outlives its day");
+    }
+    assert_eq!(engine.look(&name, 0).await.expect("a view").changes, []);
+    // A leader that is not heard of any more has lost, and that is a change too.
+    let silent = Ask { owner: OwnerId(2), ..ask };
+    engine.acquire(&name, &silent).await.expect("an answer");
+    server.advance(2 * HOUR + 23 * HOUR);
+    assert_eq!(seen("nearly a day after the end of the lease").await, [true, false]);
+    engine.close().await.expect("closed");
 }
 
 async fn one_that_was_emptied_tells_its_holders(mut ground: Ground) {
