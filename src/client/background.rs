@@ -24,13 +24,13 @@ pub(crate) struct Counted(Arc<Count>);
 
 impl Count {
     pub(crate) fn enter(self: &Arc<Count>) -> Counted {
-        self.count.fetch_add(1, Ordering::AcqRel);
+        self.count.fetch_add(1, Ordering::SeqCst);
         Counted(Arc::clone(self))
     }
 
     /// How many there are.
     pub(crate) fn now(&self) -> usize {
-        self.count.load(Ordering::Acquire)
+        self.count.load(Ordering::SeqCst)
     }
 
     /// Waits until there is nothing under way.

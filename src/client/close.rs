@@ -34,7 +34,9 @@ impl Default for Closing {
 
 impl Closing {
     pub(crate) fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Acquire)
+        // Sequentially consistent, as the count of requests is: either a caller sees that the client is being closed,
+        // or closing sees the caller.
+        self.begun.load(Ordering::SeqCst)
     }
 
     /// Waits until the client is being closed.
@@ -50,7 +52,7 @@ impl Closing {
 
     /// True for the first who calls.
     fn begin(&self) -> bool {
-        let first = !self.begun.swap(true, Ordering::AcqRel);
+        let first = !self.begun.swap(true, Ordering::SeqCst);
         if first {
             self.begins.notify_waiters();
         }
@@ -116,15 +118,13 @@ impl Drop for Report {
 impl Inner {
     /// Does something that may have to wait; an error as soon as the client is closed.
     pub(crate) async fn unless_closed<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        // Polled only if the work can not be done at once. Closing waits until callers have left.
-        let closed = async {
-            let _counted = self.requests.enter();
-            self.closing.begins().await;
-        };
+        // Closing waits until callers have left, also those that are answered at once: one that is just about to hold
+        // what it was granted gives it back, and the engine must still be there to hear of it.
+        let _counted = self.requests.enter();
         tokio::select! {
             biased;
             done = work => done,
-            () = closed => Err(Error::closed()),
+            () = self.closing.begins() => Err(Error::closed()),
         }
     }
 
