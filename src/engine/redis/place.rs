@@ -18,7 +18,7 @@ pub(super) struct Place {
 }
 
 /// One server at a time, or a cluster, of which some members are known.
-#[expect(clippy::large_enum_variant, reason = "there is one of it, for a moment")]
+#[allow(clippy::large_enum_variant, reason = "there is one of it, for a moment; smaller without TLS")]
 pub(super) enum Servers {
     One(Source),
     Cluster(Vec<ConnectionInfo>),
