@@ -33,8 +33,9 @@ async fn tokens_rise_over_an_expiry(mut ground: Ground) {
 }
 
 async fn tokens_rise_when_the_record_is_forgotten(mut ground: Ground) {
-    // A client reserves tokens only if others of its process wait. So the engine is asked for a block that is a
-    // minute ahead of the clock: a record that is started anew with the clock's time would give it again.
+    // A client reserves tokens only if others of its process wait. So the engine is asked for a
+    // block that is a minute ahead of the clock: a record that is started anew with the clock's
+    // time would give it again.
     const BLOCK: u32 = 60_000_000;
     let engine = ground.engine().await;
     let name = Name::new(Family::Lock, "x").expect("a name");

@@ -376,8 +376,8 @@ async fn a_slot_that_stays_half_way_is_named() {
     client.mutex("x").expect("a name").lock().await.expect("free").release().await.expect("held");
 }
 
-/// A slot whose keys have all been moved, and which is not yet the other member's: the first member sends everybody on. What
-/// needs only one key can be done there.
+/// A slot whose keys have all been moved, and which is not yet the other member's: the first member
+/// sends everybody on. What needs only one key can be done there.
 async fn what_was_moved_already_is_asked_for_where_it_is() {
     let cluster = Cluster::start();
     let options = Options::new().call_limit(ms(3000));

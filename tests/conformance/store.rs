@@ -117,8 +117,8 @@ async fn tokens_rise_even_if_the_clock_was_set_back(mut ground: Ground) {
     assert!(floor > guard.token().get(), "the floor is on disk before the token is given");
 }
 
-/// The floor is written ten minutes ahead of the clock. A block of tokens can reach further than that, as can a process
-/// that runs for longer.
+/// The floor is written ten minutes ahead of the clock. A block of tokens can reach further than
+/// that, as can a process that runs for longer.
 async fn a_token_is_below_the_floor_before_it_is_given(mut ground: Ground) {
     let engine = ground.engine().await;
     let name = Name::new(Family::Lock, "x").expect("a name");
@@ -136,8 +136,8 @@ async fn a_token_is_below_the_floor_before_it_is_given(mut ground: Ground) {
     drop(engine);
 }
 
-/// Looks at what a process asks the kernel for. A file that was renamed is there after a crash only if its directory was
-/// flushed too.
+/// Looks at what a process asks the kernel for. A file that was renamed is there after a crash only
+/// if its directory was flushed too.
 async fn the_floor_is_on_the_disk_before_a_token_is_given(ground: Ground) {
     let program = std::env::current_exe().expect("this binary");
     let mut command = Command::new("strace");

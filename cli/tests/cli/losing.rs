@@ -49,25 +49,31 @@ fn one_that_was_stopped_for_longer_than_its_lease_finds_out() {
 #[test]
 fn a_command_that_is_stopped_ends_and_does_nothing_more() {
     const STOPPED: usize = 60;
-    let bench = Bench::new();
-    // Each stops, and goes on to say something. One that was told to go on before it was told to end may do that; with
-    // so many of them, some do.
+    // Each stops, and goes on to say something. One that was told to go on before it was told to
+    // end may do that. With so many of them some do, more often than not; so it is tried several
+    // times.
     let script = format!(
-        "for i in $(seq {STOPPED}); do sh -c 'kill -STOP $$; echo went on' & echo $!; done; kill -STOP $$; echo went on"
+        "for i in $(seq {STOPPED}); do sh -c 'kill -STOP $$; echo went on' & echo $!; done; \
+         kill -STOP $$; echo went on"
     );
-    let holder = bench.start_run(&["--lease", SHORT, "a"], &script);
-    let mut stopped: Vec<Pid> =
-        (0..STOPPED).map(|_| Pid::from_raw(holder.line().parse().unwrap()).unwrap()).collect();
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", holder.child.id())).unwrap();
-    stopped.push(Pid::from_raw(children.trim().parse().unwrap()).unwrap());
-    until("all to be stopped", || stopped.iter().all(|pid| stat(*pid).is_some_and(|stat| stat[0] == "T")));
-    break_name(&bench);
-    let ran = holder.ended().gives(76).says("lost `a`");
-    for pid in stopped {
-        assert!(!lives(pid), "process {pid} lives");
+    for _ in 0..8 {
+        let bench = Bench::new();
+        let holder = bench.start_run(&["--lease", SHORT, "a"], &script);
+        let number = |number: &str| Pid::from_raw(number.trim().parse().unwrap()).unwrap();
+        let mut stopped: Vec<Pid> = (0..STOPPED).map(|_| number(&holder.line())).collect();
+        let children = format!("/proc/{0}/task/{0}/children", holder.child.id());
+        stopped.push(number(&fs::read_to_string(children).unwrap()));
+        until("all to be stopped", || {
+            stopped.iter().all(|pid| stat(*pid).is_some_and(|stat| stat[0] == "T"))
+        });
+        break_name(&bench);
+        let ran = holder.ended().gives(76).says("lost `a`");
+        for pid in stopped {
+            assert!(!lives(pid), "process {pid} lives");
+        }
+        assert!(!ran.stdout.contains("went on"), "a stopped command went on after the loss: {ran:?}");
+        assert!(!ran.stderr.contains("KILL"), "it was not told to go on, and killed: {ran:?}");
     }
-    assert!(!ran.stdout.contains("went on"), "a stopped command went on after the loss: {ran:?}");
-    assert!(!ran.stderr.contains("KILL"), "it was not told to go on, and killed: {ran:?}");
 }
 
 #[test]

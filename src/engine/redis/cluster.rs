@@ -331,7 +331,8 @@ impl Cluster {
         let mut connection = connection.map_err(|error| unreachable(member, error))?;
         let asking = redis::cmd("ASKING").query_async::<Value>(&mut connection).await;
         asking.map_err(|error| failed(member, error))?;
-        // So nothing comes before a script, and a member that does not know it has its text at once.
+        // So nothing comes before a script, and a member that does not know it has its text at
+        // once.
         let answer = match request {
             Request::Script(script) | Request::Waking(script) => script.call_by_text(&mut connection).await,
             Request::Take(..) => request.send(&mut connection).await,

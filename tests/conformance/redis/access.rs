@@ -229,8 +229,9 @@ async fn missing_permissions_are_named(_: Ground) {
     lock(&client, ms(9000)).await.release().await.expect("held");
 }
 
-/// A client that gives a connection up ends it at the server, so that what is still on its way there is never done. A user that
-/// may not do that relies on the time after which a request is not wanted.
+/// A client that gives a connection up ends it at the server, so that what is still on its way
+/// there is never done. A user that may not do that relies on the time after which a request is not
+/// wanted.
 async fn what_comes_late_makes_no_ghost_even_if_it_can_not_be_stopped(mut ground: Ground) {
     // Longer than it takes until a connection that does not answer is given up.
     const LIMIT: Duration = ms(12_000);
@@ -252,7 +253,8 @@ async fn what_comes_late_makes_no_ghost_even_if_it_can_not_be_stopped(mut ground
     assert!(asked.as_ref().err().is_none_or(Error::is_retryable), "{asked:?}");
     tokio::time::sleep_until(asked_at + LIMIT + ms(500)).await;
     proxy.pass();
-    // The end of the old connection comes after what was said on it; then there are ours, theirs and the admin's.
+    // The end of the old connection comes after what was said on it; then there are ours, theirs
+    // and the admin's.
     until("all has arrived", async || {
         admin.command(&["INFO", "clients"]).text().contains("connected_clients:3\r")
     })
