@@ -91,6 +91,7 @@ impl Inner {
                 Entered::InLine(place) => place,
             };
             let pass = tokio::select! {
+                biased;
                 pass = place => pass,
                 () = sleep_until(&*self.clock, patience.end()) => return Ok(None),
             };
@@ -178,6 +179,7 @@ impl Inner {
         let by_time = pause.at_most.saturating_add(Duration::from_millis(1));
         let again = self.clock.now() + by_time.min(POLL + jitter);
         tokio::select! {
+            biased;
             () = waiting.notify.notified() => {}
             () = sleep_until(&*self.clock, again.min(patience.end())) => {}
         }

@@ -278,6 +278,7 @@ impl Lease {
             }
             let deadline = self.deadline();
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = sleep_until(&*self.client.clock, deadline) => {}
             }

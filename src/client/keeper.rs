@@ -175,6 +175,7 @@ pub(crate) async fn run(client: Weak<Inner>, keeper: Arc<Keeper>) {
         drop(strong);
         let next = Moment::from_micros(keeper.next_look.load(Ordering::Acquire));
         tokio::select! {
+            biased;
             () = keeper.wake.notified() => {}
             () = sleep_until(&*clock, next) => {}
         }

@@ -468,6 +468,7 @@ impl Observer {
             if self.ready.is_empty() {
                 let again = client.clock.now() + LOOK;
                 tokio::select! {
+                    biased;
                     () = changed => {}
                     () = sleep_until(&*client.clock, again) => {}
                 }

@@ -203,6 +203,7 @@ impl Latch {
                 return Ok(false);
             }
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = sleep_until(&*client.clock, patience.end().min(now + LOOK)) => {}
             }
