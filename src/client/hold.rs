@@ -217,9 +217,14 @@ impl Lease {
         }
     }
 
+    /// About to be downgraded. Whether the engine has done it is not known before it answers, and it may never answer: from
+    /// here on nobody takes this over as a writer.
+    pub(crate) fn begin_sharing(&self) {
+        self.altered.store(true, Ordering::Release);
+    }
+
     /// Downgraded: others in this process can share the name.
     pub(crate) fn share(&self) {
-        self.altered.store(true, Ordering::Release);
         drop(self.take_turn());
     }
 

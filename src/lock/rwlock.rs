@@ -332,6 +332,7 @@ impl WriteGuard {
     pub async fn downgrade(self) -> Result<ReadGuard> {
         self.0.check()?;
         let token = self.0.hold().token();
+        self.0.hold().lease().begin_sharing();
         alter(self.0.hold().lease(), token, Alteration::Downgrade { weight: 1, token }).await?;
         self.0.hold().lease().share();
         Ok(ReadGuard(self.0))
