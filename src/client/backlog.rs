@@ -36,6 +36,8 @@ struct State {
     active: HashMap<OwnerId, Name>,
     waiting: VecDeque<Release>,
     overflowed: bool,
+    /// The client is closed, and so is its engine: it is no use to try again.
+    abandoned: bool,
 }
 
 /// A claim, or a place in the queue, that is to be given back.
@@ -72,7 +74,11 @@ impl Release {
         loop {
             match client.call(client.engine.release(&name, owner, used)).await {
                 Ok(_) => break,
-                Err(error) if error.is_retryable() && client.clock.now() < until => {
+                Err(error)
+                    if error.is_retryable()
+                        && client.clock.now() < until
+                        && !client.backlog.is_abandoned() =>
+                {
                     tokio::time::sleep(AGAIN).await;
                 }
                 Err(error) => {
@@ -116,9 +122,14 @@ impl Backlog {
         }
     }
 
-    /// Forgets what waits, and says for which names the engine has not heard yet.
+    fn is_abandoned(&self) -> bool {
+        self.state().abandoned
+    }
+
+    /// Forgets what waits, tries nothing again from here on, and says for which names the engine has not heard yet.
     pub(crate) fn abandon(&self) -> Vec<Name> {
         let mut state = self.state();
+        state.abandoned = true;
         let waiting = std::mem::take(&mut state.waiting);
         let active = state.active.values().cloned();
         active.chain(waiting.into_iter().map(|release| release.name)).collect()

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use crate::claim::{OwnerId, Released};
 use crate::client::Inner;
 use crate::client::acquire::Want;
+use crate::client::background::Counted;
 use crate::client::backlog::Release;
 use crate::client::queue::{Line, Terms, Turn, Use};
 use crate::clock::{Moment, sleep_until};
@@ -397,6 +398,8 @@ struct Ending {
     loss: Option<Loss>,
     /// The engine must still hear of it.
     owed: bool,
+    /// Closing waits for a caller that waits for the engine's word, and for what is left of it to the background.
+    counted: Option<Counted>,
 }
 
 impl Ending {
@@ -406,7 +409,7 @@ impl Ending {
         let kept = lease.client.keeper.forget(lease.owner);
         // A client that was closed has given back all that it found.
         let owed = kept || loss != Some(Loss::Closed);
-        Ending { lease, token, loss, owed }
+        Ending { lease, token, loss, owed, counted: None }
     }
 
     async fn finish(mut self) -> Result<()> {
@@ -414,6 +417,7 @@ impl Ending {
             // It is over. What may be left of it in the engine is cleared away in the background.
             return Err(self.lease.lost_error(self.token, loss));
         }
+        self.counted = Some(self.lease.client.requests.enter());
         let found = give_back(&self.lease, self.lease.used(self.token)).await;
         // Tried again in the background, for as long as the lease may stand.
         self.owed = found.as_ref().is_err_and(Error::is_retryable);
