@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use leasehold::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released};
 use leasehold::engine::{
-    Cell, CellValue, Engine, Guarantees, Hints, Renewal, Renewed, Reply, Swapped, View, Watching,
+    Cell, CellValue, Connection, Engine, Guarantees, Hint, Hints, Renewal, Renewed, Reply, Swapped, View,
+    Watching,
 };
 use leasehold::{Error, Family, Name, Result};
 
@@ -40,6 +41,14 @@ pub(crate) struct Wire {
     deaf: AtomicBool,
     /// Renewals of leases of this length never come back.
     hanging: Mutex<Option<Duration>>,
+    /// Where the client listens.
+    hints: Mutex<Option<Hints>>,
+    /// Who asked last, and how many times this owner has asked.
+    asked: Mutex<Option<(OwnerId, u32)>>,
+    /// What the client is told about its connection, if not the truth.
+    connection: Mutex<Option<Connection>>,
+    /// How many changes of leadership the engine has forgotten: the log seems to start after them.
+    forgotten: AtomicU64,
     /// How many calls of each kind got through.
     pub(crate) acquires: AtomicUsize,
     pub(crate) renews: AtomicUsize,
@@ -69,34 +78,64 @@ impl Wire {
         self.shards.lock().expect("no panic").len()
     }
 
+    /// Gives the client a hint, even one that no longer hears the engine's own.
+    pub(crate) fn tell(&self, hint: Hint) {
+        self.hints.lock().expect("no panic").as_ref().expect("the client listens").give(hint);
+    }
+
+    /// Who asked last, and how many times this owner has asked.
+    pub(crate) fn asked(&self) -> (OwnerId, u32) {
+        self.asked.lock().expect("no panic").expect("somebody has asked")
+    }
+
+    /// What the client is told about its connection; `None` for the truth.
+    pub(crate) fn set_connection(&self, connection: Option<Connection>) {
+        *self.connection.lock().expect("no panic") = connection;
+    }
+
+    /// The engine forgets the log of an election, which has so many changes.
+    pub(crate) fn forget_log(&self, changes: u64) {
+        self.forgotten.store(changes, Ordering::Release);
+    }
+
+    /// The view of an engine that has forgotten the beginning of the log.
+    fn without_forgotten(&self, mut view: View) -> View {
+        let forgotten = self.forgotten.load(Ordering::Acquire);
+        view.changes.retain(|change| change.number > forgotten);
+        view.changes.iter_mut().for_each(|change| change.number -= forgotten);
+        view.change_count = view.change_count.saturating_sub(forgotten);
+        view
+    }
+
     pub(crate) fn renewed_claims(&self) -> u64 {
         self.renewed_claims.load(Ordering::Acquire)
     }
 
-    async fn carry<T>(&self, call: Reply<'_, T>) -> Result<T> {
+    /// Carries a request to the engine. One that answers at once has done its work when `call` returns.
+    async fn carry<'a, T>(&self, call: impl FnOnce() -> Reply<'a, T>) -> Result<T> {
         let fault = *self.fault.lock().expect("no panic");
         let lost = || Error::Unavailable { engine: "wire", what: "cut by the test".into(), source: None };
         match fault {
-            Fault::None => call.await,
+            Fault::None => call().await,
             Fault::Hang => std::future::pending().await,
             Fault::Refuse => Err(lost()),
-            Fault::LoseAnswer => call.await.and(Err(lost())),
+            Fault::LoseAnswer => call().await.and(Err(lost())),
             Fault::HangAnswer => {
-                drop(call.await);
+                drop(call().await);
                 std::future::pending().await
             }
             Fault::Delay(time) => {
-                let answer = call.await;
+                let answer = call().await;
                 tokio::time::sleep(time).await;
                 answer
             }
             Fault::Slow(time) => {
                 tokio::time::sleep(time).await;
-                call.await
+                call().await
             }
             Fault::Stutter => {
                 tokio::task::yield_now().await;
-                let answer = call.await;
+                let answer = call().await;
                 tokio::task::yield_now().await;
                 answer
             }
@@ -116,6 +155,10 @@ pub(crate) fn wire(engine: Box<dyn Engine>) -> (Box<dyn Engine>, Arc<Wire>) {
         fault: Mutex::new(Fault::None),
         deaf: AtomicBool::new(false),
         hanging: Mutex::new(None),
+        hints: Mutex::new(None),
+        asked: Mutex::new(None),
+        connection: Mutex::new(None),
+        forgotten: AtomicU64::new(0),
         acquires: AtomicUsize::new(0),
         renews: AtomicUsize::new(0),
         releases: AtomicUsize::new(0),
@@ -132,6 +175,7 @@ impl Engine for Wired {
 
     fn listen(&self, hints: Hints) {
         let wire = Arc::clone(&self.wire);
+        *wire.hints.lock().expect("no panic") = Some(hints.clone());
         self.engine.listen(Hints::new(move |hint| {
             if !wire.deaf.load(Ordering::Acquire) {
                 hints.give(hint);
@@ -140,8 +184,9 @@ impl Engine for Wired {
     }
 
     fn acquire<'a>(&'a self, name: &'a Name, ask: &'a Ask) -> Reply<'a, Answer> {
+        *self.wire.asked.lock().expect("no panic") = Some((ask.owner, ask.round));
         self.wire.acquires.fetch_add(1, Ordering::AcqRel);
-        Box::pin(async move { self.wire.carry(self.engine.acquire(name, ask)).await })
+        Box::pin(async move { self.wire.carry(|| self.engine.acquire(name, ask)).await })
     }
 
     fn shard(&self, name: &Name) -> u64 {
@@ -157,27 +202,31 @@ impl Engine for Wired {
         if hanging.is_some_and(|length| renewals.iter().any(|renewal| renewal.lease == length)) {
             return Box::pin(std::future::pending());
         }
-        Box::pin(async move { self.wire.carry(self.engine.renew(renewals)).await })
+        Box::pin(async move { self.wire.carry(|| self.engine.renew(renewals)).await })
     }
 
     fn release<'a>(&'a self, name: &'a Name, owner: OwnerId, used: u64) -> Reply<'a, Released> {
         Box::pin(async move {
-            let released = self.wire.carry(self.engine.release(name, owner, used)).await;
+            let released = self.wire.carry(|| self.engine.release(name, owner, used)).await;
             self.wire.releases.fetch_add(1, Ordering::AcqRel);
             released
         })
     }
 
     fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
-        Box::pin(async move { self.wire.carry(self.engine.alter(name, owner, alteration)).await })
+        Box::pin(async move { self.wire.carry(|| self.engine.alter(name, owner, alteration)).await })
     }
 
     fn resize<'a>(&'a self, name: &'a Name, declared: u32, capacity: u32) -> Reply<'a, ()> {
-        Box::pin(async move { self.wire.carry(self.engine.resize(name, declared, capacity)).await })
+        Box::pin(async move { self.wire.carry(|| self.engine.resize(name, declared, capacity)).await })
     }
 
     fn look<'a>(&'a self, name: &'a Name, seen: u64) -> Reply<'a, View> {
-        Box::pin(async move { self.wire.carry(self.engine.look(name, seen)).await })
+        let seen = seen.saturating_add(self.wire.forgotten.load(Ordering::Acquire));
+        Box::pin(async move {
+            let view = self.wire.carry(|| self.engine.look(name, seen)).await?;
+            Ok(self.wire.without_forgotten(view))
+        })
     }
 
     fn list<'a>(
@@ -187,31 +236,32 @@ impl Engine for Wired {
         after: Option<&'a str>,
         limit: usize,
     ) -> Reply<'a, Vec<(Name, View)>> {
-        Box::pin(async move { self.wire.carry(self.engine.list(family, prefix, after, limit)).await })
+        Box::pin(async move { self.wire.carry(|| self.engine.list(family, prefix, after, limit)).await })
     }
 
     fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
-        Box::pin(async move { self.wire.carry(self.engine.break_claims(name)).await })
+        Box::pin(async move { self.wire.carry(|| self.engine.break_claims(name)).await })
     }
 
     fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
-        Box::pin(async move { self.wire.carry(self.engine.read(name)).await })
+        Box::pin(async move { self.wire.carry(|| self.engine.read(name)).await })
     }
 
     fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
-        Box::pin(async move { self.wire.carry(self.engine.swap(name, version, value)).await })
+        Box::pin(async move { self.wire.carry(|| self.engine.swap(name, version, value)).await })
     }
 
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
-        Box::pin(async move { self.wire.carry(self.engine.watch(name, watching)).await })
+        Box::pin(async move { self.wire.carry(|| self.engine.watch(name, watching)).await })
     }
 
     fn lifeline(&self) -> Result<Option<std::os::fd::OwnedFd>> {
         self.engine.lifeline()
     }
 
-    fn connection(&self, name: &Name) -> leasehold::engine::Connection {
-        self.engine.connection(name)
+    fn connection(&self, name: &Name) -> Connection {
+        let told = *self.wire.connection.lock().expect("no panic");
+        told.unwrap_or_else(|| self.engine.connection(name))
     }
 
     fn close(&self) -> Reply<'_, ()> {
