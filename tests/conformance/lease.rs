@@ -14,19 +14,23 @@ pub(crate) fn group() -> Group {
         "lease",
         [
             the_deadline_counts_from_before_the_request,
+            a_renewals_deadline_counts_from_before_the_request,
             an_answer_after_the_deadline_is_a_no,
             loss_fires_before_the_engine_frees_the_name,
+            a_holder_whose_clock_is_slow_stops_before_the_engine_frees_the_name,
             loss_fires_while_a_renewal_hangs,
             a_failed_renewal_is_doubt_and_a_good_one_ends_it,
             loss_does_not_fire_on_a_release,
             a_lost_guard_says_so_on_release,
             a_released_claim_is_not_renewed,
             a_broken_claim_is_lost_at_once,
+            a_break_that_overtakes_the_grant_is_heard,
             one_of_many_leases_is_lost_alone,
             many_leases_are_renewed_in_few_calls,
             short_leases_cost_long_ones_nothing,
             a_call_that_hangs_holds_up_only_leases_of_its_length,
             a_clock_that_jumps_forward_ends_the_lease,
+            work_that_ends_as_the_lease_does_is_not_done,
             a_renewal_that_is_answered_after_the_deadline_is_too_late,
             a_starved_runtime_reports_the_loss_first,
         ]
@@ -39,6 +43,25 @@ async fn the_deadline_counts_from_before_the_request(mut ground: Ground) {
     wire.set(Fault::Delay(ms(400)));
     let guard = client.mutex("x").expect("a name").lease(ms(1000)).lock().await.expect("free");
     assert!(guard.remaining() <= ms(600), "{:?} left", guard.remaining());
+}
+
+async fn a_renewals_deadline_counts_from_before_the_request(mut ground: Ground) {
+    let (lease, delay) = (ms(6000), ms(400));
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let guard = client.mutex("x").expect("a name").lease(lease).lock().await.expect("free");
+    wire.set(Fault::Delay(delay));
+    let mut before = guard.remaining();
+    for _ in 0..2 {
+        let mut after = guard.remaining();
+        until("it is renewed", async || {
+            before = std::mem::replace(&mut after, guard.remaining());
+            after > before
+        })
+        .await;
+        assert!(after <= lease - delay, "{after:?} left after a renewal that took {delay:?}");
+    }
+    guard.release().await.expect("held");
 }
 
 async fn an_answer_after_the_deadline_is_a_no(mut ground: Ground) {
@@ -65,6 +88,32 @@ async fn loss_fires_before_the_engine_frees_the_name(mut ground: Ground) {
         wire.set(Fault::None);
         next.release().await.expect("held");
     }
+}
+
+/// A clock that runs half a hundredth too slow.
+#[derive(Debug, Default)]
+struct Slow(TokioClock);
+
+impl Clock for Slow {
+    fn now(&self) -> Moment {
+        Moment::from_micros(self.0.now().as_micros() / 1000 * 995)
+    }
+}
+
+async fn a_holder_whose_clock_is_slow_stops_before_the_engine_frees_the_name(mut ground: Ground) {
+    let lease = ms(4000);
+    let other = ground.client().await;
+    let (client, wire) = ground.client_on_wire(Options::new().clock(Slow::default())).await;
+    // So long that a slow answer does not hide what is believed.
+    let long = ms(60_000);
+    let guard = client.mutex("y").expect("a name").lease(long).lock().await.expect("free");
+    assert!(guard.remaining() <= long - long / 100, "{:?} of {long:?} are believed", guard.remaining());
+    guard.release().await.expect("held");
+    let guard = client.mutex("x").expect("a name").lease(lease).lock().await.expect("free");
+    wire.set(Fault::Refuse);
+    let next = soon("the next holder", other.mutex("x").expect("a name").lock()).await.expect("granted");
+    assert_eq!(guard.standing(), Standing::Lost, "two hold the name");
+    next.release().await.expect("held");
 }
 
 async fn loss_fires_while_a_renewal_hangs(mut ground: Ground) {
@@ -149,6 +198,30 @@ async fn a_broken_claim_is_lost_at_once(mut ground: Ground) {
     drop(busy);
 }
 
+async fn a_break_that_overtakes_the_grant_is_heard(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let other = ground.client().await;
+    // The holder listens for hints once it has waited for something.
+    let busy = other.mutex("y").expect("a name").lock().await.expect("free");
+    not_within(ms(50), "y was free", client.mutex("y").expect("a name").lock()).await;
+    wire.set(Fault::Delay(ms(400)));
+    let mutex = client.mutex("x").expect("a name");
+    let locking = tokio::spawn(async move { mutex.lock().await });
+    until("it is granted", async || {
+        !other.look(leasehold::Family::Lock, "x").await.expect("a view").claims.is_empty()
+    })
+    .await;
+    wire.set(Fault::None);
+    other.break_claims(leasehold::Family::Lock, "x").await.expect("broken");
+    let guard = soon("the answer", locking).await.expect("no panic").expect("granted once");
+    // The first renewal would be after ten seconds.
+    let before = tokio::time::Instant::now();
+    assert_eq!(soon("the loss", guard.lost()).await, Loss::Gone);
+    assert!(before.elapsed() < ms(5000), "told after {:?}", before.elapsed());
+    drop(busy);
+}
+
 async fn one_of_many_leases_is_lost_alone(mut ground: Ground) {
     let (client, other) = (ground.client().await, ground.client().await);
     let mut guards = Vec::new();
@@ -186,10 +259,10 @@ async fn many_leases_are_renewed_in_few_calls(mut ground: Ground) {
 
 /// A clock that can be pushed forward, as a suspended machine's is.
 #[derive(Clone, Debug, Default)]
-struct Suspended(TokioClock, Arc<AtomicU64>);
+pub(crate) struct Suspended(TokioClock, Arc<AtomicU64>);
 
 impl Suspended {
-    fn push(&self, time: std::time::Duration) {
+    pub(crate) fn push(&self, time: std::time::Duration) {
         self.1.store(time.as_micros().try_into().expect("not for ever"), Ordering::Release);
     }
 }
@@ -243,6 +316,16 @@ async fn a_clock_that_jumps_forward_ends_the_lease(ground: Ground) {
     clock.push(ms(3_600_000));
     assert_eq!(guard.standing(), Standing::Lost);
     soon("the loss", guard.lost()).await;
+}
+
+/// The machine sleeps while the last step is made: nobody can say that it was made in time.
+async fn work_that_ends_as_the_lease_does_is_not_done(ground: Ground) {
+    let clock = Suspended::default();
+    let client =
+        leasehold::connect_with(ground.url(), Options::new().clock(clock.clone())).await.expect("a client");
+    let guard = client.mutex("x").expect("a name").lock().await.expect("free");
+    let done = guard.run(async { clock.push(ms(3_600_000)) }).await;
+    assert!(matches!(done, Err(Error::Lost { why: Loss::Deadline, .. })), "{done:?}");
 }
 
 async fn a_renewal_that_is_answered_after_the_deadline_is_too_late(mut ground: Ground) {

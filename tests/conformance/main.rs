@@ -12,6 +12,7 @@ mod client;
 mod exclusive;
 mod fence;
 mod fleet;
+mod handover;
 mod history;
 mod leader;
 mod lease;
@@ -28,6 +29,7 @@ mod semaphore;
 #[path = "../servers/mod.rs"]
 mod servers;
 mod store;
+mod told;
 mod waiting;
 mod wire;
 
@@ -83,6 +85,8 @@ fn groups() -> Vec<Group> {
         fence::group(),
         process::group(),
         waiting::group(),
+        told::group(),
+        handover::group(),
         rwlock::group(),
         semaphore::group(),
         multi::group(),
