@@ -18,6 +18,7 @@ pub(crate) fn group() -> Group {
             there_is_one_leader_and_everybody_sees_it,
             an_observer_sees_every_change_in_order,
             a_slow_observer_is_told_what_it_missed,
+            an_observer_is_told_that_the_log_was_forgotten,
             resigning_elects_the_next_at_once,
             one_who_resigned_is_not_elected_again_by_itself,
             every_term_has_a_greater_token,
@@ -98,6 +99,66 @@ async fn a_slow_observer_is_told_what_it_missed(mut ground: Ground) {
     while next < 100 {
         assert_eq!(value(&soon("the next", observer.next()).await.expect("an answer")), next.to_string());
         next += 1;
+    }
+}
+
+/// Whatever the length of the new log, and whether it was seen empty.
+async fn an_observer_is_told_that_the_log_was_forgotten(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let cases =
+        [("", "-"), ("l", "b1"), ("lr", "-"), ("lp", "b2"), ("lpp", "b3"), ("lppr", "-"), ("lpppp", "b5")];
+    for (number, (before, (after, last))) in
+        [2_u64, 4].into_iter().flat_map(|before| cases.map(|case| (before, case))).enumerate()
+    {
+        let name = format!("x{number}");
+        let options = ground.options();
+        let (watcher, wire) = ground.client_on_wire(options).await;
+        let mut observer = watcher.election(&name).expect("a name").observe().await.expect("an observer");
+        let leader = one.election(&name).expect("a name").campaign("a").await.expect("elected");
+        for number in 2..before {
+            leader.proclaim(format!("a{number}")).await.expect("leading");
+        }
+        leader.resign().await.expect("leading");
+        // Who leads when it starts, and every change.
+        let mut seen = Vec::new();
+        for _ in 0..=before {
+            seen.push(value(&soon("the first leader", observer.next()).await.expect("an answer")));
+        }
+        let expected = ["-", "a", "a2", "a3"].into_iter().take(before as usize).chain(["-"]);
+        assert!(seen.iter().eq(expected), "{seen:?}");
+        if number == 0 {
+            not_within(ms(1500), "a log was forgotten", observer.next()).await;
+        }
+        wire.forget_log(before);
+        let mut leader = None;
+        for (number, step) in after.bytes().enumerate() {
+            let value = format!("b{}", number + 1);
+            match (step, leader.take()) {
+                (b'l', _) => {
+                    leader =
+                        Some(two.election(&name).expect("a name").campaign(value).await.expect("elected"));
+                }
+                (b'p', Some(old)) => leader.insert(old).proclaim(value).await.expect("leading"),
+                (_, old) => old.expect("a leader").resign().await.expect("leading"),
+            }
+        }
+        let what = format!("{before} changes were forgotten, and then {after:?}");
+        let missed = soon(&what, observer.next()).await.expect("an answer");
+        assert!(matches!(missed, Observed::Missed(_)), "{what}: {missed:?}");
+        let now = value(&soon(&what, observer.next()).await.expect("an answer"));
+        assert_eq!(now, last, "{what}");
+        // From here on it follows the new log.
+        let next = match leader {
+            Some(leader) => leader,
+            None => two.election(&name).expect("a name").campaign("new").await.expect("elected"),
+        };
+        next.proclaim("newer").await.expect("leading");
+        let mut seen = vec![value(&soon(&what, observer.next()).await.expect("an answer"))];
+        if seen[0] == "new" {
+            seen.push(value(&soon(&what, observer.next()).await.expect("an answer")));
+        }
+        assert_eq!(seen.pop().as_deref(), Some("newer"), "{what}");
+        next.resign().await.expect("leading");
     }
 }
 

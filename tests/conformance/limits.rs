@@ -1,9 +1,14 @@
 //! Time limits, and what is kept while the engine is away.
 
-use std::sync::atomic::Ordering;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+use std::thread::ThreadId;
 use std::time::Duration;
 
-use leasehold::{Client, Error, Event, Family, Loss, Standing};
+use leasehold::engine::{Connection, Hint};
+use leasehold::{Client, Clock, Error, Event, Family, Loss, Moment, Standing, TokioClock};
 use tokio::time::Instant;
 
 use crate::bench::{Ground, ms, soon, until};
@@ -19,8 +24,10 @@ pub(crate) fn group() -> Group {
             closing_takes_no_longer_than_one_call,
             a_second_close_waits_for_the_first,
             a_grant_that_arrives_after_the_close_is_given_back,
+            a_close_in_the_middle_of_a_request_leaves_nothing_held,
             a_closed_client_refuses_everything,
             callers_that_give_up_leave_a_bounded_pile,
+            a_request_that_may_have_been_sent_after_all_is_undone,
             a_waiter_waits_through_an_outage,
             run_gives_the_value_although_the_release_fails,
             a_guard_may_outlive_its_runtime,
@@ -144,6 +151,54 @@ async fn a_grant_that_arrives_after_the_close_is_given_back(mut ground: Ground) 
     assert!(free.is_some(), "the late grant was given back before the close returned");
 }
 
+/// A clock on which a client is closed when a thread reads it for the nth time: between any two steps of a request.
+#[derive(Clone, Debug)]
+struct Closing {
+    clock: TokioClock,
+    left: Arc<AtomicUsize>,
+    closes: Arc<Mutex<Option<(ThreadId, Client)>>>,
+}
+
+impl Clock for Closing {
+    fn now(&self) -> Moment {
+        let mut closes = self.closes.lock().expect("no panic");
+        let mine = closes.as_ref().is_some_and(|(thread, _)| *thread == std::thread::current().id());
+        if mine && self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let (_, client) = closes.take().expect("it was there");
+            drop(closes);
+            // The rest goes on in the background; where there are more threads, it finds what is held now.
+            let _ = pin!(client.close()).poll(&mut Context::from_waker(Waker::noop()));
+            std::thread::sleep(ms(30));
+        }
+        self.clock.now()
+    }
+}
+
+async fn a_close_in_the_middle_of_a_request_leaves_nothing_held(mut ground: Ground) {
+    let other = ground.client().await;
+    for reading in 1..=8 {
+        let clock = Closing {
+            clock: TokioClock::new(),
+            left: Arc::new(AtomicUsize::new(reading)),
+            closes: Arc::default(),
+        };
+        let options = ground.options().clock(clock.clone());
+        let client = ground.client_with(options).await;
+        *clock.closes.lock().expect("no panic") = Some((std::thread::current().id(), client.clone()));
+        let locked = soon("the lock", client.mutex("x").expect("a name").lock()).await;
+        clock.closes.lock().expect("no panic").take();
+        soon("the close", client.close()).await.expect("closed");
+        if let Ok(guard) = &locked {
+            assert_eq!(guard.standing(), Standing::Lost, "closed at reading {reading}, and held still");
+        }
+        let free = other.mutex("x").expect("a name").try_lock().await.expect("an answer");
+        free.unwrap_or_else(|| panic!("closed at reading {reading}, and not given back"))
+            .release()
+            .await
+            .expect("held");
+    }
+}
+
 async fn a_closed_client_refuses_everything(mut ground: Ground) {
     let client = ground.client().await;
     let lock = client.rwlock("x").expect("a name");
@@ -186,6 +241,55 @@ async fn callers_that_give_up_leave_a_bounded_pile(mut ground: Ground) {
     until("all was undone", async || wire.releases.load(Ordering::Acquire) >= CALLERS).await;
     soon("the close", client.close()).await.expect("closed");
     assert_eq!(wire.releases.load(Ordering::Acquire), CALLERS, "each once");
+}
+
+/// The connection was down when the request was made, so it may not have been sent; if it came back since, it may have been.
+async fn a_request_that_may_have_been_sent_after_all_is_undone(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let other = ground.client().await;
+    for then in [Connection::Up, Connection::Down(2)] {
+        wire.set_connection(Some(Connection::Down(1)));
+        wire.set(Fault::HangAnswer);
+        let mutex = client.mutex("x").expect("a name");
+        let locking = tokio::spawn(async move { mutex.lock().await });
+        until("it was sent", async || {
+            !other.look(Family::Lock, "x").await.expect("a view").claims.is_empty()
+        })
+        .await;
+        wire.set(Fault::None);
+        wire.set_connection(Some(then));
+        locking.abort();
+        // It would be held for half a minute.
+        drop(soon("the next holder", other.mutex("x").expect("a name").lock()).await.expect("free"));
+    }
+    // It was sent when it first asked, whatever became of it when it asked again.
+    let held = other.mutex("x").expect("a name").lock().await.expect("free");
+    let waiting = async || other.look(Family::Lock, "x").await.expect("a view").waiting;
+    wire.set_connection(Some(Connection::Down(1)));
+    let mutex = client.mutex("x").expect("a name");
+    let locking = tokio::spawn(async move { mutex.lock().await });
+    until("it waits", async || waiting().await == 1).await;
+    wire.set_connection(Some(Connection::Down(2)));
+    wire.set(Fault::Hang);
+    let (owner, round) = wire.asked();
+    wire.tell(Hint::Wake(owner));
+    until("it asks again", async || wire.asked().1 > round).await;
+    wire.set(Fault::None);
+    locking.abort();
+    let before = Instant::now();
+    until("it has left the queue", async || waiting().await == 0).await;
+    // Without a word it is believed to wait for five seconds.
+    assert!(before.elapsed() < ms(3000), "{:?}", before.elapsed());
+    held.release().await.expect("held");
+    // Nothing was sent if there was no connection in between, and then there is nothing to undo.
+    let releases = wire.releases.load(Ordering::Acquire);
+    wire.set_connection(Some(Connection::Down(3)));
+    wire.set(Fault::Hang);
+    unavailable("lock_for", ms(100), client.mutex("x").expect("a name").lock_for(ms(100))).await;
+    wire.set(Fault::None);
+    soon("the close", client.close()).await.expect("closed");
+    assert_eq!(wire.releases.load(Ordering::Acquire), releases, "it undid what was never sent");
 }
 
 async fn a_waiter_waits_through_an_outage(mut ground: Ground) {

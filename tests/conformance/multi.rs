@@ -1,8 +1,10 @@
 //! Several names at once.
 
-use leasehold::{Error, Family, Standing};
+use leasehold::{Error, Event, Family, Options, Standing};
 
 use crate::bench::{Ground, ms, soon, until};
+use crate::lease::Suspended;
+use crate::wire::Fault;
 use crate::{Group, cases};
 
 pub(crate) fn group() -> Group {
@@ -10,6 +12,9 @@ pub(crate) fn group() -> Group {
         "multi",
         [
             takes_all_or_none,
+            has_given_back_what_it_took_when_it_returns,
+            is_not_held_if_one_was_lost_on_the_way,
+            work_that_ends_as_a_lease_does_is_not_done,
             never_deadlocks_whatever_the_order,
             shares_one_time_limit,
             is_lost_with_any_of_them,
@@ -39,6 +44,51 @@ async fn takes_all_or_none(mut ground: Ground) {
     }
     all.release().await.expect("held");
     assert!(one.mutex("a").expect("a name").try_lock().await.expect("an answer").is_some());
+}
+
+/// However long the engine takes to hear of it.
+async fn has_given_back_what_it_took_when_it_returns(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let other = ground.client().await;
+    let _last = other.mutex("c").expect("a name").lock().await.expect("free");
+    wire.set(Fault::Slow(ms(100)));
+    let multi = client.multi(["a", "b", "c"]).expect("names");
+    assert!(soon("an answer", multi.try_lock()).await.expect("an answer").is_none());
+    for name in ["a", "b"] {
+        let guard = other.mutex(name).expect("a name").try_lock().await.expect("an answer");
+        guard.unwrap_or_else(|| panic!("`{name}` is still held")).release().await.expect("held");
+    }
+}
+
+async fn is_not_held_if_one_was_lost_on_the_way(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    let last = other.mutex("b").expect("a name").lock().await.expect("free");
+    let mut events = client.events();
+    let multi = client.multi(["a", "b"]).expect("names").lease(ms(1500));
+    let locking = tokio::spawn(async move { multi.lock().await });
+    until("it waits for the last", async || {
+        other.look(Family::Lock, "b").await.expect("a view").waiting == 1
+    })
+    .await;
+    other.break_claims(Family::Lock, "a").await.expect("broken");
+    until("it knows", async || matches!(soon("an event", events.next()).await, Some(Event::Lost { .. })))
+        .await;
+    last.release().await.expect("held");
+    let locked = soon("the last", locking).await.expect("no panic");
+    assert!(matches!(locked, Err(Error::Lost { .. })), "{locked:?}");
+    drop(locked);
+    until("nothing is held", async || client.held() == 0).await;
+    drop(soon("the last is free", other.mutex("b").expect("a name").lock()).await.expect("free"));
+}
+
+async fn work_that_ends_as_a_lease_does_is_not_done(ground: Ground) {
+    let clock = Suspended::default();
+    let client =
+        leasehold::connect_with(ground.url(), Options::new().clock(clock.clone())).await.expect("a client");
+    let both = client.multi(["a", "b"]).expect("names").lock().await.expect("free");
+    let done = both.run(async { clock.push(ms(3_600_000)) }).await;
+    assert!(matches!(done, Err(Error::Lost { .. })), "{done:?}");
 }
 
 async fn never_deadlocks_whatever_the_order(mut ground: Ground) {

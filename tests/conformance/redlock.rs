@@ -50,6 +50,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         a_claim_that_a_majority_lost_is_lost,
         colliding_clients_make_progress,
         readers_have_tokens_of_their_own,
+        what_servers_keep_outlasts_what_holders_believe,
         a_stranger_on_a_majority_is_respected,
         every_key_of_a_name_ends_by_itself,
         forgotten_scripts_do_not_matter,
@@ -479,6 +480,53 @@ async fn colliding_clients_make_progress(servers: usize) {
     history::check(&sections, Rules { capacity: 1, rising_beyond: 0, fifo_beyond: None })
         .expect("a good history");
     assert!(start.elapsed() < ms(30_000), "{:?}", start.elapsed());
+}
+
+/// Clocks may run at speeds that differ by a hundredth. Exclusion bears that twice: the holder believes a hundredth less, and the
+/// servers keep a hundredth more.
+async fn what_servers_keep_outlasts_what_holders_believe(servers: usize) {
+    let quorum = Quorum::start(servers);
+    let (client, other) = (connect(&quorum.url()).await, connect(&quorum.url()).await);
+    // How long the server that is the last of a majority keeps what was asked for at `asked`.
+    let kept = async |asked: Instant, lease: Duration, what: &str| {
+        let mut kept: Vec<Duration> = Vec::new();
+        for server in &quorum.servers {
+            let mut connection = server.connect();
+            let mut keys = connection.command(&["KEYS", "*"]).texts();
+            keys.retain(|key| {
+                connection.command(&["TYPE", key]).text() == "string"
+                    && connection.command(&["GET", key]).text().starts_with("redlock/1 ")
+            });
+            let left = keys.first().map(|holder| connection.command(&["PTTL", holder]).int());
+            kept.extend(
+                left.and_then(|left| u64::try_from(left).ok()).map(|left| ms(left) + asked.elapsed()),
+            );
+        }
+        kept.sort_unstable();
+        let fewest = kept[kept.len() - (servers / 2 + 1)];
+        assert!(fewest >= lease + lease / 100, "{what}: a majority keeps {lease:?} for {fewest:?} only");
+    };
+    let lease = Duration::from_secs(30);
+    // A name that nobody has used, and one that was used before.
+    for what in ["the first grant", "the second grant"] {
+        let asked = Instant::now();
+        let guard = lock(&client, "x", lease).await;
+        kept(asked, lease, what).await;
+        assert!(guard.remaining() <= lease - lease / 100, "{what}: {:?}", guard.remaining());
+        guard.release().await.expect("held");
+    }
+    let asked = Instant::now();
+    let reader = other.rwlock("x").expect("a name").lease(lease).read().await.expect("free");
+    kept(asked, lease, "a reader").await;
+    reader.release().await.expect("held");
+    let engine = engine(&quorum.url()).await;
+    let asked = Instant::now();
+    let renewal = hold(&*engine, "x", 1, 30_000).await;
+    kept(asked, lease, "the grant of an engine without a client").await;
+    let asked = Instant::now();
+    let renewed = soon("a renewal", engine.renew(&[renewal])).await.expect("an answer");
+    assert_eq!(renewed, [Renewed::Yes]);
+    kept(asked, lease, "a renewal").await;
 }
 
 async fn readers_have_tokens_of_their_own(servers: usize) {

@@ -28,6 +28,7 @@ pub(crate) fn group() -> Group {
             more_than_there_are_is_refused,
             a_lost_permit_comes_back_once,
             can_be_enlarged_while_in_use,
+            enlarging_grants_those_who_wait_at_once,
             is_never_refused_by_its_own_client_while_free,
             can_be_cut_while_in_use,
             a_resize_outlasts_the_use,
@@ -269,6 +270,41 @@ async fn can_be_enlarged_while_in_use(mut ground: Ground) {
         two.semaphore("x", 2).expect("a name").try_acquire().await.expect("an answer").expect("free");
     assert!(two.semaphore("x", 1).expect("a name").try_acquire().await.expect("an answer").is_none());
     assert!(two.semaphore("x", 3).expect("a name").try_acquire().await.is_err());
+}
+
+/// And not when they ask again.
+async fn enlarging_grants_those_who_wait_at_once(mut ground: Ground) {
+    let operator = ground.client().await;
+    let clients = [ground.client().await, ground.client().await, ground.client().await];
+    let mut quickest = std::time::Duration::MAX;
+    for round in 0..3 {
+        let name = format!("x{round}");
+        let semaphore = operator.semaphore(&name, 1).expect("a name");
+        let held = semaphore.acquire().await.expect("free");
+        let mut waiting = tokio::task::JoinSet::new();
+        for client in &clients {
+            let semaphore = client.semaphore(&name, 1).expect("a name");
+            waiting.spawn(async move { semaphore.acquire().await });
+        }
+        until("they wait", async || {
+            operator.look(Family::Semaphore, &name).await.expect("a view").waiting == 3
+        })
+        .await;
+        let before = tokio::time::Instant::now();
+        semaphore.resize(3).await.expect("resized");
+        let mut guards = Vec::new();
+        for _ in 0..2 {
+            let guard = soon("those who wait", waiting.join_next()).await.expect("two are left");
+            guards.push(guard.expect("no panic").expect("granted"));
+        }
+        quickest = quickest.min(before.elapsed());
+        assert_eq!(waiting.len(), 1, "there is no permit for the third");
+        held.release().await.expect("held");
+        let third = soon("the third", waiting.join_next()).await.expect("one is left");
+        drop((guards, third.expect("no panic").expect("granted")));
+    }
+    // Who is not woken asks again after a second.
+    assert!(quickest < ms(500), "the quickest wake-up took {quickest:?}");
 }
 
 async fn is_never_refused_by_its_own_client_while_free(mut ground: Ground) {
