@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! cd benches/peers && cargo run --release                 # all
-//! cargo run --release -- --free                           # or: --tasks, --processes, --handover, --keeper, --quorum
+//! cargo run --release -- --free                           # or: --tasks, --processes, --handover, --keeper,
+//!                                                         # --shared, --quorum
 //! ```
 //!
 //! What is compared runs in turns on the same server. One task runs on the server's own core, where a round trip is short and
-//! always the same; many tasks have the other core.
+//! always the same; many tasks have the other core. Redisson may use both. It is built with Maven, and left out where `java` or
+//! `mvn` is missing.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -17,6 +19,7 @@ use others::Other;
 use servers::Redis;
 
 mod others;
+mod shared;
 
 #[path = "../../kit.rs"]
 mod kit;
@@ -44,10 +47,17 @@ fn run(arguments: &[String]) -> Result<()> {
         let pause = |text: &String| Result::Ok(Duration::from_millis(text.parse()?));
         return child(url, who, sections.parse()?, pause(hold)?, pause(think)?);
     }
-    others::install()?;
+    if let [word, url, kind] = arguments
+        && word == "--beside"
+    {
+        return shared::beside(url, kind);
+    }
     let wanted = |part: &str| arguments.is_empty() || arguments.iter().any(|argument| argument == part);
+    if ["--free", "--processes", "--quorum"].into_iter().any(wanted) {
+        others::install()?;
+    }
     // The server stays on the core that it is started on.
-    pin(0)?;
+    pin(&[0])?;
     let server = Redis::start();
     if wanted("--free") {
         for tasks in [1, 64, 1000] {
@@ -66,6 +76,10 @@ fn run(arguments: &[String]) -> Result<()> {
     if wanted("--keeper") {
         keeper(&server)?;
     }
+    if wanted("--shared") {
+        shared::one_process(&server)?;
+        shared::two_processes(&server)?;
+    }
     drop(server);
     if wanted("--quorum") {
         quorum()?;
@@ -73,17 +87,17 @@ fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn pin(core: usize) -> Result<()> {
-    let mut cores = rustix::thread::CpuSet::new();
-    cores.set(core);
-    Ok(rustix::thread::sched_setaffinity(None, &cores)?)
+fn pin(cores: &[usize]) -> Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    cores.iter().for_each(|core| set.set(*core));
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
 const RELEASE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 
 fn free(server: &Redis, tasks: usize) -> Result<()> {
-    pin(if tasks == 1 { 0 } else { 1 })?;
+    pin(&[usize::from(tasks != 1)])?;
     let url = server.url();
     println!("\nfree names, {tasks} tasks");
     let mut runners = vec![
@@ -211,13 +225,13 @@ fn other_free<'a>(word: &'static str, ports: &str) -> Result<Runner<'a>> {
 fn quorum() -> Result<()> {
     const PROCESSES: usize = 8;
     const SECTIONS: usize = 2000;
-    pin(0)?;
+    pin(&[0])?;
     let quorum = servers::Quorum::start_with(3, &[]);
     let urls: Vec<String> = quorum.servers.iter().map(Redis::url).collect();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let ports: Vec<String> = quorum.servers.iter().map(|server| server.port().to_string()).collect();
     for tasks in [1, 64] {
-        pin(if tasks == 1 { 0 } else { 1 })?;
+        pin(&[usize::from(tasks != 1)])?;
         println!("\nfree names at a majority of 3 servers, {tasks} tasks");
         let mut runners = vec![
             Runner::new("rslock", |slice| rslock_free(&urls, tasks, slice)),
@@ -231,7 +245,7 @@ fn quorum() -> Result<()> {
         // One round trip more than the others, for a token that they do not have.
         println!("  leasehold / rslock {:>26.2}", race.ratio(1, 0));
     }
-    pin(1)?;
+    pin(&[1])?;
     println!("\none name at a majority of 3 servers, {PROCESSES} processes");
     let mut ratios = Vec::new();
     for _ in 0..3 {
@@ -264,7 +278,7 @@ async fn sum(tasks: Vec<tokio::task::JoinHandle<Result<u64>>>) -> Result<u64> {
 /// 16 tasks of one process on one name.
 fn tasks(server: &Redis) -> Result<()> {
     const TASKS: usize = 16;
-    pin(1)?;
+    pin(&[1])?;
     let url = server.url();
     let (mut our_spread, mut their_spread) = (Vec::new(), Vec::new());
     let ours = |slice: Duration| {
@@ -333,7 +347,7 @@ fn processes(server: &Redis) -> Result<()> {
     const PROCESSES: usize = 16;
     const SECTIONS: usize = 8000;
     const FIRST: usize = 2000;
-    pin(1)?;
+    pin(&[1])?;
     println!("\none name, {PROCESSES} processes");
     let run = |who: &str, sections: usize| run_on(server, who, PROCESSES, sections, (0, 0));
     let contender = |who: &'static str| {
@@ -398,7 +412,7 @@ fn handover(server: &Redis) -> Result<()> {
         );
         Result::Ok((two.gap(), crowd.held()))
     };
-    pin(1)?;
+    pin(&[1])?;
     println!("\nfrom hand to hand");
     let (mut gaps, mut held) = (Vec::new(), Vec::new());
     for _ in 0..3 {
@@ -575,7 +589,7 @@ fn child(url: &str, who: &str, sections: usize, hold: Duration, think: Duration)
 /// Ten thousand leases, kept.
 fn keeper(server: &Redis) -> Result<()> {
     const LEASES: usize = 10_000;
-    pin(1)?;
+    pin(&[1])?;
     let runtime = kit::one_thread()?;
     let url = server.url();
     runtime.block_on(async {
