@@ -34,8 +34,8 @@ impl Default for Closing {
 
 impl Closing {
     pub(crate) fn has_begun(&self) -> bool {
-        // Sequentially consistent, as the count of requests is: either a caller sees that the client is being closed,
-        // or closing sees the caller.
+        // Sequentially consistent, as the count of requests is: either a caller sees that the
+        // client is being closed, or closing sees the caller.
         self.begun.load(Ordering::SeqCst)
     }
 
@@ -118,8 +118,9 @@ impl Drop for Report {
 impl Inner {
     /// Does something that may have to wait; an error as soon as the client is closed.
     pub(crate) async fn unless_closed<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        // Closing waits until callers have left, also those that are answered at once: one that is just about to hold
-        // what it was granted gives it back, and the engine must still be there to hear of it.
+        // Closing waits until callers have left, also those that are answered at once: one that is
+        // just about to hold what it was granted gives it back, and the engine must still be there
+        // to hear of it.
         let _counted = self.requests.enter();
         tokio::select! {
             biased;

@@ -1,4 +1,5 @@
-//! The hand-over inside a process: what goes from task to task without a word to the engine, and what must not.
+//! The hand-over inside a process: what goes from task to task without a word to the engine, and
+//! what must not.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,7 +43,8 @@ fn at_leisure(options: Options) -> Options {
     options.hand_over(ms(60_000), 64)
 }
 
-/// Begins something that has to wait, and returns when it stands in the local line or has asked the engine.
+/// Begins something that has to wait, and returns when it stands in the local line or has asked the
+/// engine.
 async fn begun<T>(work: impl Future<Output = T>) -> Pin<Box<impl Future<Output = T>>> {
     let mut work = Box::pin(work);
     let waits = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_pending()));
@@ -263,7 +265,8 @@ async fn a_downgraded_writer_lets_its_own_readers_in(mut ground: Ground) {
     }
 }
 
-/// Another writer of the process asked for what the writer had, and not for what the reader has now.
+/// Another writer of the process asked for what the writer had, and not for what the reader has
+/// now.
 async fn a_downgraded_writer_makes_nobody_else_the_writer(mut ground: Ground) {
     let options = at_leisure(ground.options());
     let (client, other) = (ground.client_with(options).await, ground.client().await);
@@ -336,8 +339,8 @@ async fn waits(events: &mut Events) {
     while !matches!(soon("a caller waits", events.next()).await, Some(Event::Waiting { .. })) {}
 }
 
-/// Has two callers wait, one at the engine and one in line, gives a permit back, and expects that who gets it has a higher
-/// token than `above`.
+/// Has two callers wait, one at the engine and one in line, gives a permit back, and expects that
+/// who gets it has a higher token than `above`.
 async fn next_is_above(client: &Client, mut events: Events, freed: Guard, above: Token) {
     let mut asks = in_line(acquire(client)).await;
     waits(&mut events).await;
@@ -375,8 +378,8 @@ async fn tokens_below_those_of_a_newer_permit_are_not_used(ground: Ground) {
     next_is_above(&client, events, second, newer.token()).await;
 }
 
-/// A reader whose claim was broken, and that has not heard of it, is released while another reader of its process has become
-/// the writer.
+/// A reader whose claim was broken, and that has not heard of it, is released while another reader
+/// of its process has become the writer.
 async fn tokens_below_that_of_an_upgrade_are_not_used(ground: Ground) {
     let Some(mut ground) = crate::bench::upgrades(ground).await else { return };
     let options = at_leisure(ground.options());

@@ -151,7 +151,8 @@ async fn a_grant_that_arrives_after_the_close_is_given_back(mut ground: Ground) 
     assert!(free.is_some(), "the late grant was given back before the close returned");
 }
 
-/// A clock on which a client is closed when a thread reads it for the nth time: between any two steps of a request.
+/// A clock on which a client is closed when a thread reads it for the nth time: between any two
+/// steps of a request.
 #[derive(Clone, Debug)]
 struct Closing {
     clock: TokioClock,
@@ -166,7 +167,8 @@ impl Clock for Closing {
         if mine && self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             let (_, client) = closes.take().expect("it was there");
             drop(closes);
-            // The rest goes on in the background; where there are more threads, it finds what is held now.
+            // The rest goes on in the background; where there are more threads, it finds what is
+            // held now.
             let _ = pin!(client.close()).poll(&mut Context::from_waker(Waker::noop()));
             std::thread::sleep(ms(30));
         }
@@ -243,7 +245,8 @@ async fn callers_that_give_up_leave_a_bounded_pile(mut ground: Ground) {
     assert_eq!(wire.releases.load(Ordering::Acquire), CALLERS, "each once");
 }
 
-/// The connection was down when the request was made, so it may not have been sent; if it came back since, it may have been.
+/// The connection was down when the request was made, so it may not have been sent; if it came back
+/// since, it may have been.
 async fn a_request_that_may_have_been_sent_after_all_is_undone(mut ground: Ground) {
     let options = ground.options();
     let (client, wire) = ground.client_on_wire(options).await;

@@ -482,8 +482,8 @@ async fn colliding_clients_make_progress(servers: usize) {
     assert!(start.elapsed() < ms(30_000), "{:?}", start.elapsed());
 }
 
-/// Clocks may run at speeds that differ by a hundredth. Exclusion bears that twice: the holder believes a hundredth less, and the
-/// servers keep a hundredth more.
+/// Clocks may run at speeds that differ by a hundredth. Exclusion bears that twice: the holder
+/// believes a hundredth less, and the servers keep a hundredth more.
 async fn what_servers_keep_outlasts_what_holders_believe(servers: usize) {
     let quorum = Quorum::start(servers);
     let (client, other) = (connect(&quorum.url()).await, connect(&quorum.url()).await);

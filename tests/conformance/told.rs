@@ -1,6 +1,7 @@
 //! Grants that a waiter is told of by message: what they are good for.
 //!
-//! Each client here hears nothing but what the case tells it, so these cases run on engines without such messages, too.
+//! Each client here hears nothing but what the case tells it, so these cases run on engines without
+//! such messages, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +78,8 @@ impl Unheard {
     }
 }
 
-/// Who does not confirm is taken for dead after a moment, and not after a whole lease: then somebody else holds the name.
+/// Who does not confirm is taken for dead after a moment, and not after a whole lease: then
+/// somebody else holds the name.
 async fn a_grant_that_is_not_confirmed_ends_before_the_engine_frees_the_name(mut ground: Ground) {
     let Some(unheard) = Unheard::new(&mut ground, Duration::ZERO).await else { return };
     let Unheard { wire, other, waiting, message, .. } = unheard;
@@ -115,7 +117,8 @@ async fn a_grant_of_an_older_asking_is_not_believed(mut ground: Ground) {
     wire.tell(Hint::Wake(owner));
     until("it asks again", async || wire.asked().1 > first).await;
     let (_, second) = wire.asked();
-    // It was granted the name when it first asked, and has lost it since: the message was under way for long.
+    // It was granted the name when it first asked, and has lost it since: the message was under way
+    // for long.
     let grant = Grant { token: held.token().get() + 1, tokens: 1 };
     wire.tell(Hint::Granted { owner, grant, round: first });
     until("it has read the message", async || wire.asked().1 > second || waiting.is_finished()).await;
@@ -127,7 +130,8 @@ async fn a_grant_of_an_older_asking_is_not_believed(mut ground: Ground) {
     soon("its turn", waiting).await.expect("no panic").expect("granted").release().await.expect("held");
 }
 
-/// The delay is for claims that were confirmed, so a holder that relies on it must confirm before it works.
+/// The delay is for claims that were confirmed, so a holder that relies on it must confirm before
+/// it works.
 async fn a_grant_with_a_lock_delay_is_confirmed_first(mut ground: Ground) {
     let client = ground.client().await;
     let delay = ms(500);

@@ -111,7 +111,8 @@ impl Wire {
         self.renewed_claims.load(Ordering::Acquire)
     }
 
-    /// Carries a request to the engine. One that answers at once has done its work when `call` returns.
+    /// Carries a request to the engine. One that answers at once has done its work when `call`
+    /// returns.
     async fn carry<'a, T>(&self, call: impl FnOnce() -> Reply<'a, T>) -> Result<T> {
         let fault = *self.fault.lock().expect("no panic");
         let lost = || Error::Unavailable { engine: "wire", what: "cut by the test".into(), source: None };

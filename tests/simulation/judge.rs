@@ -181,7 +181,7 @@ impl Judge {
             let others: Vec<&Belief> = others.collect();
             let sum: u64 = others.iter().map(|other| u64::from(other.weight)).sum();
             if sum + u64::from(belief.weight) > u64::from(record.capacity) {
-                let others: Vec<String> = others.iter().map(|other| other.to_string()).collect();
+                let others: Vec<String> = others.iter().map(ToString::to_string).collect();
                 found.push(format!("X1: {belief} beside {}", others.join(", ")));
             }
         }
@@ -324,6 +324,6 @@ impl Judge {
     pub(crate) fn believes(&self, client: usize) -> Option<String> {
         let beliefs = self.records.iter().flat_map(|record| record.beliefs.values());
         let mut of_client = beliefs.filter(|belief| belief.client == client);
-        of_client.find(|belief| belief.stands(false)).map(|belief| belief.to_string())
+        of_client.find(|belief| belief.stands(false)).map(ToString::to_string)
     }
 }
