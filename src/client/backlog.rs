@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::claim::{OwnerId, PATIENCE};
 use crate::client::Inner;
-use crate::client::hold::{Lease, margin};
+use crate::client::hold::Lease;
 use crate::clock::Moment;
 use crate::name::Name;
 
@@ -59,7 +59,8 @@ impl Release {
             name: lease.name.clone(),
             owner: lease.owner,
             used,
-            until: lease.deadline() + margin(lease.terms.lease),
+            // Not the deadline: a renewal whose answer was lost may have moved the claim's end beyond it.
+            until: lease.client.clock.now() + lease.terms.lease,
             lease: Some(lease),
         }
     }
