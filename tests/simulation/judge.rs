@@ -320,6 +320,14 @@ impl Judge {
         self.records.iter().map(|record| record.beliefs.len()).sum()
     }
 
+    /// The names of which a client has guards that are lost. What the engine may still have of them is given back with the
+    /// guard, not when the client is closed.
+    pub(crate) fn lost_names(&self, client: usize) -> Vec<usize> {
+        let lost = |belief: &Belief| belief.client == client && !belief.stands(true);
+        let records = self.records.iter().enumerate();
+        records.filter(|(_, record)| record.beliefs.values().any(lost)).map(|(name, _)| name).collect()
+    }
+
     /// Beliefs of a client that was closed.
     pub(crate) fn believes(&self, client: usize) -> Option<String> {
         let beliefs = self.records.iter().flat_map(|record| record.beliefs.values());

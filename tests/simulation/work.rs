@@ -33,6 +33,8 @@ pub(crate) struct Party {
     pub(crate) closing: Arc<AtomicBool>,
     pub(crate) names: Arc<Names>,
     pub(crate) leases: Arc<[Duration]>,
+    /// What most of them want, if they want the same: then they stand in line.
+    pub(crate) theme: Option<What>,
     /// When the tasks do nothing new.
     pub(crate) until: Instant,
 }
@@ -77,7 +79,7 @@ fn alone<T>(guard: Arc<T>) -> T {
 
 /// What a task asks for.
 #[derive(Clone, Copy, Debug)]
-enum What {
+pub(crate) enum What {
     Mutex,
     Again,
     Read,
@@ -141,15 +143,19 @@ impl Party {
     }
 
     async fn once(&self, dice: &mut Dice) {
-        let what = self.choose(dice);
+        let theme = self.theme.filter(|_| dice.percent(85));
+        let what = theme.unwrap_or_else(|| self.choose(dice));
         let wait = match dice.below(10) {
             0..4 => Wait::Forever,
             4..6 => Wait::Now,
             _ => Wait::For(Duration::from_millis(dice.between(1, 3000))),
         };
-        let lease = dice.pick(&self.leases);
-        let delay =
-            if dice.percent(20) { Duration::from_millis(dice.between(1, 2000)) } else { Duration::ZERO };
+        let lease = if theme.is_some() { self.leases[0] } else { dice.pick(&self.leases) };
+        let delay = if theme.is_none() && dice.percent(20) {
+            Duration::from_millis(dice.between(1, 2000))
+        } else {
+            Duration::ZERO
+        };
         let mut draws = dice.split();
         let taking = self.take(what, wait, lease, delay, &mut draws);
         // Some lose patience without having said so.
@@ -208,7 +214,7 @@ impl Party {
             Wait::For(limit) => limit,
         };
         let locks = self.names.locks.len();
-        let at = dice.below(locks as u64) as usize;
+        let at = if self.theme.is_some() { 0 } else { dice.below(locks as u64) as usize };
         let name = &self.names.locks[at];
         let said = format!("{what:?} {wait:?}");
         match what {
@@ -264,10 +270,15 @@ impl Party {
                 Ok(Some((Held::Write(guard), vec![ticket])))
             }
             What::Semaphore => {
-                let at = dice.below(self.names.semaphores.len() as u64) as usize;
+                let among = if self.theme.is_some() { 1 } else { self.names.semaphores.len() as u64 };
+                let at = dice.below(among) as usize;
                 let (name, permits) = &self.names.semaphores[at];
                 let semaphore = self.client.semaphore(name, *permits)?.lease(lease).lock_delay(delay);
-                let weight = if dice.percent(70) { 1 } else { dice.between(1, u64::from(*permits)) as u32 };
+                let weight = if self.theme.is_some() || dice.percent(70) {
+                    1
+                } else {
+                    dice.between(1, u64::from(*permits)) as u32
+                };
                 let taking = async {
                     match wait {
                         Wait::Forever => semaphore.acquire_many(weight).await.map(Some),
@@ -447,6 +458,7 @@ impl Party {
             self.world.count("closes with calls in flight");
         }
         self.world.count("closes");
+        let lost = self.world.lost_names(self.index);
         let closed = self.within(self.call_limit, "close", self.client.close()).await;
         self.world.note(|| format!("client {} was closed: {closed:?}", self.index));
         if let Some(belief) = self.world.believes(self.index) {
@@ -457,7 +469,7 @@ impl Party {
                 // What ends by itself about now is not told: when that is, the client knows only by its clock and
                 // from when it asked.
                 let soon = Duration::from_secs(3) + self.clock.jumped();
-                if let Some(what) = self.world.left_of(self.index, soon) {
+                if let Some(what) = self.world.left_of(self.index, soon, &lost) {
                     let index = self.index;
                     self.world
                         .found(format!("X6: client {index} was closed without an error, and has {what}"));

@@ -526,11 +526,13 @@ impl World {
     }
 
     /// What a client will still have in the engine after some time, if nobody does anything.
-    pub(crate) fn left_of(&self, link: usize, after: Duration) -> Option<String> {
+    pub(crate) fn left_of(&self, link: usize, after: Duration, except: &[usize]) -> Option<String> {
         self.step();
         let now = self.now() + micros(after);
         let inner = self.lock();
-        inner.entries.iter().find_map(|entry| {
+        let entries = inner.entries.iter().enumerate();
+        let mut entries = entries.filter(|(name, _)| !except.contains(name));
+        entries.find_map(|(_, entry)| {
             let claim = entry.state.claims(now).find(|claim| claim.seat == link as u64);
             let lives = |alive_until| after.is_zero() || alive_until > now;
             let mut waiters = entry.queue.iter();
@@ -554,13 +556,17 @@ impl World {
         drop(inner);
         let links = self.lock().links.len();
         (0..links).find_map(|link| {
-            self.left_of(link, Duration::ZERO).map(|what| format!("client {link} has {what}"))
+            self.left_of(link, Duration::ZERO, &[]).map(|what| format!("client {link} has {what}"))
         })
     }
 
     pub(crate) fn calls_in_flight(&self, link: usize) -> usize {
         let inner = self.lock();
         inner.flights.values().filter(|flight| flight.link == link && !flight.reply.is_closed()).count()
+    }
+
+    pub(crate) fn lost_names(&self, client: usize) -> Vec<usize> {
+        self.lock().judge.lost_names(client)
     }
 
     pub(crate) fn believes(&self, client: usize) -> Option<String> {
@@ -669,7 +675,8 @@ impl Inner {
                 let out = self.carry_out(link, &op, sent, at);
                 if again {
                     self.count("requests carried out twice");
-                } else if let Some(after) = answer {
+                }
+                if let Some(after) = answer {
                     self.push(at + after, Event::Answer { call, link, out });
                 }
             }
@@ -816,16 +823,20 @@ impl Inner {
                     self.push(arrives + back, Event::Answer { call, link, out: error() });
                 }
             }
+            Fate::Twice => {
+                // Whoever sends again hears the last answer; but a release that finds nothing was heard before.
+                let last = matches!(**op, Op::Acquire(..));
+                let repeated = self.dice.between(0, 400) * 1000;
+                let (first, second) = (arrives, self.arrival(link, op, arrives + repeated));
+                for (at, again) in [(first, false), (second, true)] {
+                    let (op, answer) = (Arc::clone(op), (again == last).then_some(back));
+                    self.push(at, Event::Request { call, link, op, sent: now, answer, again });
+                }
+            }
             _ => {
                 let (op, answer) = (Arc::clone(op), Some(back));
                 self.push(arrives, Event::Request { call, link, op, sent: now, answer, again: false });
             }
-        }
-        if fate == Fate::Twice {
-            let repeated = self.dice.between(0, 400) * 1000;
-            let arrives = self.arrival(link, op, arrives + repeated);
-            let op = Arc::clone(op);
-            self.push(arrives, Event::Request { call, link, op, sent: now, answer: None, again: true });
         }
         Sent::Flying(answer)
     }
@@ -1018,6 +1029,9 @@ impl Inner {
                 let verdicts = renewals.iter().map(|renewal| {
                     let name = self.index(&renewal.name);
                     let unknown = trouble && self.dice.percent(2);
+                    if unknown {
+                        self.links[link].mishap = now;
+                    }
                     if unknown && self.dice.percent(50) {
                         self.count("renewals that were not carried out");
                         return Renewed::Unknown;
