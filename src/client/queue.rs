@@ -53,6 +53,8 @@ struct State {
     swept_at: usize,
     /// Tokens for those who take over a share.
     block: Option<Block>,
+    /// The highest token that was given in this process.
+    newest: u64,
 }
 
 #[derive(Debug)]
@@ -196,10 +198,11 @@ impl Line {
     /// Notes what the engine granted. Those who take over a share get tokens from here on, or none.
     pub(crate) fn granted(&self, owner: OwnerId, usage: Use, grant: Grant) {
         let mut state = self.lock();
-        // An older grant may be heard of later.
-        if state.block.as_ref().is_some_and(|block| block.next > grant.token) {
+        // An older grant may be heard of later. Its tokens are below some that were given meanwhile.
+        if grant.token < state.newest {
             return;
         }
+        state.newest = grant.token;
         let reserved = usage == Use::Shared && grant.tokens > 1;
         let (next, last) = (grant.token + 1, grant.token + u64::from(grant.tokens) - 1);
         state.block = reserved.then_some(Block { owner, next, last });
@@ -211,6 +214,7 @@ impl Line {
         let block = state.block.as_mut().filter(|block| block.next <= block.last)?;
         let token = block.next;
         block.next += 1;
+        state.newest = token;
         Some(token)
     }
 
@@ -256,5 +260,27 @@ impl Drop for Turn {
         if !state.alone && state.asking == 0 && state.places.is_empty() {
             state.crowded = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_for_those_who_share_never_go_back() {
+        let line = Line::default();
+        let grant = |owner, token, tokens| line.granted(OwnerId(owner), Use::Shared, Grant { token, tokens });
+        grant(1, 10, 3);
+        assert_eq!([line.next_token(), line.next_token(), line.next_token()], [Some(11), Some(12), None]);
+        // Heard of in the other order: the older block is below a token that was given already.
+        grant(3, 36, 1);
+        grant(2, 20, 16);
+        assert_eq!(line.next_token(), None);
+        grant(4, 40, 16);
+        assert_eq!(line.next_token(), Some(41));
+        // What is left of it is the engine's again.
+        assert_eq!((line.close_block(OwnerId(2)), line.close_block(OwnerId(4))), (None, Some(41)));
+        assert_eq!(line.next_token(), None);
     }
 }
