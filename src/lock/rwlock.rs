@@ -295,6 +295,8 @@ async fn upgrade(guard: &Guard, alteration: Alteration) -> Result<Option<crate::
         match answer {
             Answer::Granted(grant) => {
                 lease.renewed(asked_at);
+                // An answer that comes after the deadline is a no, whatever it says.
+                guard.check()?;
                 return Ok(Some(grant));
             }
             Answer::Busy(_) | Answer::Refused(_) => return Ok(None),
