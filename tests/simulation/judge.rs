@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
+use std::time::Duration;
 
 use leasehold::claim::{Claim, WHOLE};
 use leasehold::lock::{Candidate, Leadership};
@@ -96,6 +97,12 @@ impl Belief {
         guard: Weak<dyn Believer>,
     ) -> Belief {
         Belief { client, weight, token, since: 0, clock: clock.clone(), guard, broken: false }
+    }
+
+    /// Whether its lease was over before this moment.
+    pub(crate) fn is_over(&self) -> bool {
+        let deadline = self.guard.upgrade().and_then(|guard| guard.deadline());
+        deadline.is_some_and(|deadline| self.clock.now() > deadline + Duration::from_millis(2))
     }
 
     /// Whether it believes now that it holds the name.

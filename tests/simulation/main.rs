@@ -34,7 +34,7 @@ use crate::work::{Names, Party, What};
 use crate::world::{Counts, Pace, Weather, World};
 
 /// How many seeds a run of the tests tries.
-const SEEDS: u64 = 3000;
+const SEEDS: u64 = 5000;
 
 /// What must have happened often when all seeds are through.
 const HAPPENS: [&str; 47] = [

@@ -572,6 +572,7 @@ pub(crate) async fn disturb(parties: Vec<Party>, mut dice: Dice, mean: u64, oper
             6 => world.pause(lasts.min(Duration::from_secs(6))).await,
             7 => {
                 world.count("clocks that jumped");
+                world.mishap(link);
                 parties[link].clock.jump(lasts / 4);
             }
             8..11 => world.stray_hint(),

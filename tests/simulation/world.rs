@@ -409,6 +409,10 @@ impl World {
             *counts.entry("grants believed by hint").or_default() += 1;
         }
         inner.note(now, || format!("guard on {name}: {belief}"));
+        // Time passes between the grant and the task only when everybody stands still, or the clock jumps.
+        if belief.is_over() && inner.links[belief.client].mishap + 5_000 < now {
+            inner.judge.found(format!("X5: {belief} got what was over before"));
+        }
         let id = inner.judge.gets(name, belief, now);
         inner.check(name, now);
         id
@@ -459,6 +463,12 @@ impl World {
         let link = &mut inner.links[link];
         link.frozen_until = link.frozen_until.max(now + micros(lasts));
         link.mishap = link.frozen_until;
+    }
+
+    /// Notes that something went wrong for a client.
+    pub(crate) fn mishap(&self, link: usize) {
+        let now = self.now();
+        self.lock().links[link].mishap = now;
     }
 
     /// Something that nobody needs to hear.
