@@ -346,7 +346,7 @@ impl Inner {
             }
             Hint::Broken(owner) => {
                 // One that is not kept yet finds this when it is.
-                self.wakes.wake(owner);
+                self.wakes.broken(owner);
                 // A hint is not proof: the keeper asks the engine.
                 if let Some(lease) = self.keeper.find(owner) {
                     self.wakes.woken_early(owner);

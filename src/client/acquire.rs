@@ -350,6 +350,19 @@ struct WakeTable {
     told: HashMap<OwnerId, Told>,
 }
 
+impl WakeTable {
+    fn note_early(&mut self, owner: OwnerId) {
+        // Hints for waiters that gave up pile up here; losing a hint only costs time.
+        const MOST_EARLY: usize = 1024;
+        if self.early.len() >= MOST_EARLY {
+            self.early.clear();
+            let WakeTable { waiting, told, .. } = self;
+            told.retain(|owner, _| waiting.contains_key(owner));
+        }
+        self.early.insert(owner);
+    }
+}
+
 /// A waiter that can be woken. Dropped, it is forgotten.
 #[derive(Debug)]
 pub(crate) struct Registered {
@@ -375,19 +388,22 @@ impl Wakes {
     }
 
     pub(crate) fn wake(&self, owner: OwnerId) {
-        // Hints for waiters that gave up pile up here; losing a hint only costs time.
-        const MOST_EARLY: usize = 1024;
         let mut table = self.table();
+        match table.waiting.get(&owner) {
+            Some(notify) => notify.notify_one(),
+            None => table.note_early(owner),
+        }
+    }
+
+    /// What an owner was granted may be gone, although it does not hold it yet: a grant that it was told of is void,
+    /// and one that it hears of from now on is to be made sure of.
+    pub(crate) fn broken(&self, owner: OwnerId) {
+        let mut table = self.table();
+        table.told.remove(&owner);
+        table.note_early(owner);
         if let Some(notify) = table.waiting.get(&owner) {
             notify.notify_one();
-            return;
         }
-        if table.early.len() >= MOST_EARLY {
-            table.early.clear();
-            let WakeTable { waiting, told, .. } = &mut *table;
-            told.retain(|owner, _| waiting.contains_key(owner));
-        }
-        table.early.insert(owner);
     }
 
     /// True if there was a hint for an owner that did not wait.
