@@ -110,7 +110,7 @@ impl Multi {
         self.take(Patience::None).await
     }
 
-    /// Waits for at most `limit`, for all of them together.
+    /// Waits for at most `limit`, for all of them together, and a moment more to give back what was taken in vain.
     ///
     /// # Errors
     ///
@@ -129,12 +129,15 @@ impl Multi {
         for (name, mutex) in &self.members {
             let Some(guard) = mutex.take(patience).await? else {
                 // Others may wait for what was taken: it is free before this returns, if the engine hears of it
-                // in the caller's time. That one of them was lost meanwhile harms nobody, for nothing was done
-                // under it.
+                // in the caller's time, or in the moment that an engine in good health needs. That one of them
+                // was lost meanwhile harms nobody, for nothing was done under it.
+                const MOMENT: Duration = Duration::from_millis(200);
+                let clock = &*self.client.inner.clock;
+                let end = patience.end().max(clock.now() + MOMENT);
                 tokio::select! {
                     biased;
                     _ = all.release() => {}
-                    () = sleep_until(&*self.client.inner.clock, patience.end()) => {}
+                    () = sleep_until(clock, end) => {}
                 }
                 return Ok(None);
             };
