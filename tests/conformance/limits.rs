@@ -264,7 +264,8 @@ async fn a_request_that_may_have_been_sent_after_all_is_undone(mut ground: Groun
         wire.set_connection(Some(then));
         locking.abort();
         // It would be held for half a minute.
-        drop(soon("the next holder", other.mutex("x").expect("a name").lock()).await.expect("free"));
+        let next = soon("the next holder", other.mutex("x").expect("a name").lock()).await.expect("free");
+        next.release().await.expect("held");
     }
     // It was sent when it first asked, whatever became of it when it asked again.
     let held = other.mutex("x").expect("a name").lock().await.expect("free");
