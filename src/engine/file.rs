@@ -255,6 +255,8 @@ impl Engine for File {
                     Some((answer, outgoing, blocking)) => {
                         self.deliver(outgoing);
                         self.watch_deaths(blocking);
+                        // After the write: a look before it would miss a move in between.
+                        self.desk.store.check_written(&self.desk.dir)?;
                         return Ok(answer);
                     }
                 }
@@ -272,6 +274,7 @@ impl Engine for File {
                 renewals.iter().map(|renewal| desk.renew(writing, renewal)).collect::<Result<Vec<_>>>()
             });
             let verdicts = written.await?;
+            self.desk.store.check_written(&self.desk.dir)?;
             // Those who hold for long see to it that the store stays small. If it can not be done now, it is done later.
             if let Err(error) = self.sweep().await {
                 tracing::debug!(target: "leasehold", %error, "not swept");

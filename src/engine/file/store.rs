@@ -31,7 +31,7 @@ use crate::random;
 const LARGEST: usize = if cfg!(target_pointer_width = "64") { 4 << 30 } else { 256 << 20 };
 /// How the names of directories start that are there only while the store is opened by other names.
 pub(super) const LINKS: &str = "links-";
-/// For how long, in microseconds, a look at where the store is does for every use.
+/// For how long, in microseconds, one look at where the store is serves the calls that grant nothing.
 const LOOK_EVERY: u64 = 100;
 /// How long the gate may be shut. A write takes microseconds.
 const GATE_LIMIT: Duration = Duration::from_secs(3);
@@ -248,15 +248,24 @@ impl Store {
     pub(super) fn check(&self, dir: &Dir) -> Result<u64> {
         self.check_process()?;
         let now = SystemClock.now().as_micros();
-        // A write that began just before the store was moved ends in it as well: there is always such a moment.
-        // To look that often and no more keeps a look from costing a quarter of a write.
+        // A look costs a quarter of a write. Whoever is granted a name looks once more, when that is written.
         if now.saturating_sub(dir.seen_at.load(Ordering::Relaxed)) >= LOOK_EVERY {
-            if !self.in_place(dir)? {
-                return Err(gone(&dir.root));
-            }
-            dir.seen_at.store(now, Ordering::Relaxed);
+            self.check_place(dir, now)?;
         }
         Ok(now)
+    }
+
+    /// Makes sure that what was just written was written to the store that others find.
+    pub(super) fn check_written(&self, dir: &Dir) -> Result<()> {
+        self.check_place(dir, SystemClock.now().as_micros())
+    }
+
+    fn check_place(&self, dir: &Dir, now: u64) -> Result<()> {
+        if !self.in_place(dir)? {
+            return Err(gone(&dir.root));
+        }
+        dir.seen_at.store(now, Ordering::Relaxed);
+        Ok(())
     }
 
     /// False if the store is no longer where others would look for it: it was removed, moved, or the path leads
