@@ -303,6 +303,8 @@ impl Party {
                         Wait::For(limit) => multi.lock_for(limit).await,
                     }
                 };
+                // A moment is added for giving back what was taken in vain.
+                let limit = limit + Duration::from_millis(200);
                 let Some(guard) = self.within(limit, &said, taking).await? else { return Ok(None) };
                 self.world.count("several names at once");
                 let guard = Arc::new(guard);
