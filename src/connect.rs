@@ -98,7 +98,7 @@ async fn open_redis(url: &str) -> Result<Box<dyn Engine>> {
 
 #[cfg(feature = "redis")]
 async fn open_redlock(url: &str) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(crate::engine::redis::redlock::Redlock::open(url).await?))
+    Ok(Box::new(crate::engine::redlock::Redlock::open(url).await?))
 }
 
 #[cfg(not(feature = "redis"))]

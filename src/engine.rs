@@ -37,6 +37,8 @@ pub mod file;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod redlock;
 
 pub use crate::connect::open;
 
@@ -410,7 +412,7 @@ mod tests {
             #[cfg(feature = "redis")]
             ("redis://", redis::GUARANTEES),
             #[cfg(feature = "redis")]
-            ("redlock://", redis::redlock::GUARANTEES),
+            ("redlock://", redlock::GUARANTEES),
         ];
         for (url, guarantees) in engines {
             let row = row(url, &guarantees);

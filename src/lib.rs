@@ -41,6 +41,8 @@ mod guard;
 pub mod lock;
 pub mod name;
 mod random;
+#[cfg(feature = "redis")]
+mod redis;
 pub mod token;
 
 pub use client::events::{Event, Events};

@@ -18,16 +18,9 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 
-use self::cluster::Cluster;
-use self::fleet::{Answered, Fleet, Request};
-use self::keys::{Keys, NameKeys};
-use self::link::{Heard, Link};
+use self::batch::Post;
 use self::notes::Known;
-use self::place::{Copies, Place, Servers};
-use self::post::Post;
-use self::scripts::{Invocation, SCRIPTS, Script};
-use self::source::Source;
-use self::target::Target;
+use self::scripts::SCRIPTS;
 use crate::claim::{Alteration, Answer, Ask, Claim, Holder, OwnerId, Released, Seat};
 use crate::engine::{
     AfterDeath, Cell, CellValue, Connection, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply,
@@ -36,28 +29,22 @@ use crate::engine::{
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 use crate::random;
+use crate::redis::address::Source;
+use crate::redis::cluster::{self, Cluster};
+use crate::redis::keys::{Keys, NameKeys};
+use crate::redis::link::{Heard, Link};
+use crate::redis::requirements::Target;
+use crate::redis::script::{Invocation, Script};
+use crate::redis::topology::{Answered, Request, Topology};
+use crate::redis::url::{Copies, Place, Servers};
+use crate::redis::{errors, holder, micros};
 
 mod acquire;
-mod attempt;
-mod cluster;
-mod failure;
-mod fleet;
-mod keys;
-mod link;
+mod batch;
+mod fast_path;
 mod notes;
-mod place;
-mod post;
-// An engine of its own, made of the parts of this one.
-#[path = "redlock.rs"]
-pub(crate) mod redlock;
-mod replicas;
 mod reply;
 mod scripts;
-mod sentinels;
-mod source;
-mod target;
-#[cfg(feature = "redis-tls")]
-mod tls;
 
 /// What one server promises.
 pub(crate) const GUARANTEES: Guarantees = Guarantees {
@@ -81,7 +68,7 @@ const CONFIRM_LIMIT: Duration = Duration::from_millis(500);
 /// One client's connection to its servers.
 #[derive(Debug)]
 pub(crate) struct Redis {
-    fleet: Fleet,
+    topology: Topology,
     /// Only where all names are on one server, and need no more than its own word.
     post: Option<Post>,
     keys: Keys,
@@ -126,7 +113,7 @@ impl Ears {
                 let watched = self.watched().get(&channel).cloned();
                 match watched {
                     Some(name) => hints.give(Hint::Changed(name)),
-                    None => match reply::hint(&text) {
+                    None => match holder::hint(&text) {
                         Hint::Granted { owner, .. } if self.copies => hints.give(Hint::Wake(owner)),
                         hint => hints.give(hint),
                     },
@@ -154,23 +141,23 @@ impl Redis {
         let channels = BTreeSet::from([format!("leasehold:seat:{seat}")]);
         let fails_over = !matches!(servers, Servers::One(Source::Fixed(_)));
         let counts_replicas = copies == Copies::Majority;
-        let fleet = match servers {
+        let topology = match servers {
             Servers::One(source) => {
                 let target = Target { server: source.to_string(), source, eviction_allowed, counts_replicas };
-                Fleet::One(Arc::new(Link::open(target, channels, hear).await?))
+                Topology::One(Arc::new(Link::open(target, channels, hear).await?))
             }
             Servers::Cluster(seeds) => {
                 let cluster = Cluster::open(seeds, eviction_allowed, counts_replicas, channels, hear);
-                Fleet::Cluster(Box::new(cluster.await?))
+                Topology::Cluster(Box::new(cluster.await?))
             }
         };
-        let post = match &fleet {
-            Fleet::One(link) if copies == Copies::None => Some(Post::new(link)),
+        let post = match &topology {
+            Topology::One(link) if copies == Copies::None => Some(Post::new(link)),
             _ => None,
         };
         let notes = Arc::new(notes::Notes::new(runtime));
         Ok(Redis {
-            fleet,
+            topology,
             post,
             keys,
             copies,
@@ -185,13 +172,13 @@ impl Redis {
 
     /// Runs a script where a key is.
     async fn run<T: redis::FromRedisValue>(&self, key: &str, script: &Invocation) -> Result<T> {
-        Ok(self.fleet.call(key, Request::Script(script)).await?.answer)
+        Ok(self.topology.call(key, Request::Script(script)).await?.answer)
     }
 
     /// Runs a script where a key is, and makes sure that enough replicas have heard of what it has
     /// changed or seen.
     async fn run_confirmed<T: redis::FromRedisValue>(&self, key: &str, script: &Invocation) -> Result<T> {
-        let mut answered = self.fleet.call(key, Request::Script(script)).await?;
+        let mut answered = self.topology.call(key, Request::Script(script)).await?;
         self.confirm(&mut answered).await?;
         Ok(answered.answer)
     }
@@ -200,7 +187,7 @@ impl Redis {
     /// they have not, what was done may still last: the outcome is not known.
     async fn confirm<T>(&self, answered: &mut Answered<T>) -> Result<()> {
         let connected = Arc::clone(&answered.connected);
-        let unconfirmed = |what: String| Error::Unavailable { engine: failure::ENGINE, what, source: None };
+        let unconfirmed = |what: String| Error::Unavailable { engine: errors::ENGINE, what, source: None };
         let Some(wanted) = self.copies.of(connected.replicas.number()) else {
             return Err(unconfirmed(format!(
                 "`wait=majority`: no replica of `{}` is known that could confirm it; add one, or leave `wait` out",
@@ -217,7 +204,7 @@ impl Redis {
         let Some(heard) = heard else {
             return Err(unconfirmed("lost the connection before replicas have confirmed".into()));
         };
-        let heard = heard.map_err(|error| failure::failed(&connected.addr.to_string(), error))?;
+        let heard = heard.map_err(|error| errors::failed(&connected.addr.to_string(), error))?;
         if heard >= wanted {
             return Ok(());
         }
@@ -244,7 +231,7 @@ impl Redis {
             Some(post) => post.release(script, wakes).await?,
             None => {
                 let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
-                Box::pin(self.fleet.call(&keys.holder, request)).await?.answer
+                Box::pin(self.topology.call(&keys.holder, request)).await?.answer
             }
         })
     }
@@ -287,7 +274,7 @@ impl Redis {
         let mut found = BTreeSet::new();
         for pattern in patterns {
             let answers: Vec<(u64, Vec<Vec<u8>>)> = self
-                .fleet
+                .topology
                 .each(|scan, so_far: &[(u64, Vec<Vec<u8>>)]| {
                     let cursor = so_far.last().map(|(cursor, _)| *cursor);
                     scan.arg("SCAN")
@@ -317,7 +304,7 @@ impl Redis {
         let mut script = SCRIPTS.renew.on(&keys);
         for renewal in renewals {
             script.arg(renewal.name.family().word());
-            script.arg(reply::owner_text(renewal.owner)).arg(micros(renewal.lease));
+            script.arg(holder::owner_text(renewal.owner)).arg(micros(renewal.lease));
         }
         let verdicts: Vec<u8> = self.run_confirmed(&first.holder, &script).await?;
         let verdict = |verdict: &u8| if *verdict == 1 { Renewed::Yes } else { Renewed::Gone };
@@ -338,7 +325,7 @@ impl Redis {
         });
         let mut calls: FuturesUnordered<_> = calls.collect();
         let shortest = renewals.iter().map(|renewal| renewal.lease).min().unwrap_or_default();
-        let mut late = pin!(tokio::time::sleep(stragglers(shortest)));
+        let mut late = pin!(tokio::time::sleep(crate::redis::stragglers(shortest)));
         let mut all = vec![Renewed::Unknown; renewals.len()];
         let (mut answered, mut failure) = (false, None);
         loop {
@@ -365,13 +352,6 @@ impl Redis {
     }
 }
 
-/// How long renewals of leases that are not shorter may take when others that go with them are
-/// answered. Less than any caller waits, so that what is answered is not lost with what is not.
-fn stragglers(shortest: Duration) -> Duration {
-    const MOST: Duration = Duration::from_secs(1);
-    (shortest / 8).min(MOST)
-}
-
 /// True if somebody holds a lock whose token is not written down yet. A stranger has none.
 fn lacks_a_token(view: &View) -> bool {
     view.claims.iter().any(|held| held.claim.token == 0 && held.claim.owner != OwnerId(0))
@@ -391,19 +371,14 @@ fn release_script(
     used: u64,
 ) -> Invocation {
     let mut script = how.on(&keys.all());
-    script.arg(name.family().word()).arg(reply::owner_text(owner)).arg(used);
+    script.arg(name.family().word()).arg(holder::owner_text(owner)).arg(used);
     script
-}
-
-fn micros(duration: Duration) -> u64 {
-    // What a script can hold.
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).min(1 << 52)
 }
 
 impl Engine for Redis {
     fn guarantees(&self) -> Guarantees {
-        let forgets = self.fleet.any(|facts| !facts.remembers);
-        let exclusion = if self.fleet.any(|facts| facts.evicts) {
+        let forgets = self.topology.any(|facts| !facts.remembers);
+        let exclusion = if self.topology.any(|facts| facts.evicts) {
             "until the server runs out of memory and throws it away"
         } else if self.copies != Copies::None && forgets {
             "over fail-overs to a replica that has heard of it, but not over a restart (appendonly no)"
@@ -437,19 +412,19 @@ impl Engine for Redis {
     }
 
     fn shard(&self, name: &Name) -> u64 {
-        match &self.fleet {
-            Fleet::One(_) => 0,
+        match &self.topology {
+            Topology::One(_) => 0,
             // A name that can not be used is refused when it is.
-            Fleet::Cluster(cluster) => self.keys.of(name).map_or(0, |keys| cluster.shard(&keys.holder)),
+            Topology::Cluster(cluster) => self.keys.of(name).map_or(0, |keys| cluster.shard(&keys.holder)),
         }
     }
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
-        match &self.fleet {
-            Fleet::One(_) => {
+        match &self.topology {
+            Topology::One(_) => {
                 Box::pin(async move { self.renew_here(&renewals.iter().collect::<Vec<_>>()).await })
             }
-            Fleet::Cluster(_) => Box::pin(self.renew_everywhere(renewals)),
+            Topology::Cluster(_) => Box::pin(self.renew_everywhere(renewals)),
         }
     }
 
@@ -461,7 +436,7 @@ impl Engine for Redis {
         Box::pin(async move {
             let keys = self.keys.of(name)?;
             let mut script = SCRIPTS.alter.on(&keys.all());
-            script.arg(name.family().word()).arg(reply::owner_text(owner));
+            script.arg(name.family().word()).arg(holder::owner_text(owner));
             match alteration {
                 Alteration::Downgrade { weight, token } => script.arg("downgrade").arg(weight).arg(token),
                 Alteration::TryUpgrade => script.arg("try"),
@@ -470,7 +445,7 @@ impl Engine for Redis {
             };
             script.arg(self.notes.token(owner).unwrap_or(0));
             let answer: Vec<i64> = self.run_confirmed(&keys.holder, &script).await?;
-            reply::answer(&answer)?.ok_or_else(|| reply::strange("an answer that was not asked for"))
+            reply::answer(&answer)?.ok_or_else(|| errors::strange("an answer that was not asked for"))
         })
     }
 
@@ -580,11 +555,11 @@ impl Engine for Redis {
             match watching {
                 Watching::On => {
                     self.ears.watched().insert(channel.clone(), name.clone());
-                    self.fleet.subscribe(&channel).await
+                    self.topology.subscribe(&channel).await
                 }
                 Watching::Off => {
                     self.ears.watched().remove(&channel);
-                    self.fleet.unsubscribe(&channel).await
+                    self.topology.unsubscribe(&channel).await
                 }
             }
         })
@@ -592,12 +567,12 @@ impl Engine for Redis {
 
     fn connection(&self, name: &Name) -> Connection {
         // A name that has no keys is refused, and never asked for.
-        self.keys.of(name).map_or(Connection::Up, |keys| self.fleet.connection(&keys.holder))
+        self.keys.of(name).map_or(Connection::Up, |keys| self.topology.connection(&keys.holder))
     }
 
     fn close(&self) -> Reply<'_, ()> {
         // Its claims were given back before, or end with their leases.
-        self.fleet.close();
+        self.topology.close();
         if let Some(post) = &self.post {
             post.close();
         }
@@ -605,6 +580,6 @@ impl Engine for Redis {
     }
 
     fn trouble(&self) -> Option<String> {
-        Some(self.fleet.trouble())
+        Some(self.topology.trouble())
     }
 }

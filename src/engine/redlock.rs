@@ -20,16 +20,12 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use self::ears::Ears;
+use self::listener::Ears;
 use self::member::{FLOOR, MEMBER, Registrar, TOP};
 use self::node::{Node, Nodes, relabel, unlabelled};
-use self::place::Place;
 use self::rules::majority;
 use self::scripts::SCRIPTS;
-use super::keys::{Keys, beside};
-use super::link::Link;
-use super::reply::{host_text, owner_text};
-use super::scripts::Invocation;
+use self::url::Place;
 use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Refused, Released, Seat, WHOLE};
 use crate::engine::{
     AfterDeath, Cell, CellValue, Engine, Guarantees, Hints, Reach, Renewal, Renewed, Reply, Swapped, View,
@@ -38,27 +34,22 @@ use crate::engine::{
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 use crate::random;
+use crate::redis::holder::{host_text, owner_text};
+use crate::redis::keys::{Keys, beside};
+use crate::redis::link::Link;
+use crate::redis::micros;
+use crate::redis::script::Invocation;
 
-#[path = "redlock/attempt.rs"]
 mod attempt;
-#[path = "redlock/ears.rs"]
-mod ears;
-#[path = "redlock/member.rs"]
+mod listener;
 mod member;
-#[path = "redlock/node.rs"]
 mod node;
-#[path = "redlock/place.rs"]
-mod place;
-#[path = "redlock/release.rs"]
 mod release;
-#[path = "redlock/renew.rs"]
 mod renew;
-#[path = "redlock/reply.rs"]
 mod reply;
-#[path = "redlock/rules.rs"]
 mod rules;
-#[path = "redlock/scripts.rs"]
 mod scripts;
+mod url;
 
 pub(super) const ENGINE: &str = "redlock";
 
@@ -164,10 +155,6 @@ impl NameKeys {
         let NameKeys { holder, token, state, ends, queue, gone } = self;
         [holder, token, state, ends, queue, gone, MEMBER, TOP, FLOOR]
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    super::micros(duration)
 }
 
 fn number(text: &[u8]) -> Result<u64> {

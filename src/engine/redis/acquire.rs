@@ -5,15 +5,17 @@ use std::sync::{Arc, PoisonError};
 
 use redis::Value;
 
-use super::attempt::{self, Attempt, Counted, HolderText};
-use super::fleet::{Answered, Request};
-use super::keys::NameKeys;
-use super::place::Copies;
-use super::scripts::{Invocation, SCRIPTS};
+use super::fast_path::{self, Attempt, Counted, HolderText};
+use super::scripts::SCRIPTS;
 use super::{Redis, micros, reply};
 use crate::claim::{Answer, Ask, Grant, Holder, OwnerId, WHOLE};
 use crate::error::Result;
 use crate::name::{Family, Name};
+use crate::redis::holder;
+use crate::redis::keys::NameKeys;
+use crate::redis::script::Invocation;
+use crate::redis::topology::{Answered, Request};
+use crate::redis::url::Copies;
 
 /// What became of the attempt to take a lock without ado.
 #[derive(Debug)]
@@ -31,8 +33,8 @@ impl Redis {
         if !keys.has_counter() {
             return Box::pin(self.take_first(keys, ask)).await;
         }
-        let now = self.fleet.server_now(&keys.holder).await?;
-        let text = attempt::holder_text(ask, &self.who(&ask.holder), now);
+        let now = self.topology.server_now(&keys.holder).await?;
+        let text = fast_path::holder_text(ask, &self.who(&ask.holder), now);
         let (attempt, text) = self.attempt(keys, text).await?;
         let token = match attempt {
             Some(Attempt { set: true, counted: Counted::Token(token) }) => token,
@@ -50,15 +52,15 @@ impl Redis {
             keys.counted();
         }
         keys.took(token);
-        self.notes.add(self.fleet.writer(&keys.holder).await, keys, ask.owner, token, text);
+        self.notes.add(self.topology.writer(&keys.holder).await, keys, ask.owner, token, text);
         Ok(Taken::Yes(Grant { token, tokens: 1 }))
     }
 
     /// Takes a lock that nobody else wants, whose counter may have to be started.
     async fn take_first(&self, keys: &Arc<NameKeys>, ask: &Ask) -> Result<Taken> {
-        let now = self.fleet.server_now(&keys.holder).await?;
-        let script = attempt::holder_text(ask, &self.who(&ask.holder), now).script(keys);
-        let mut answered: Answered<u64> = self.fleet.call(&keys.holder, Request::Script(&script)).await?;
+        let now = self.topology.server_now(&keys.holder).await?;
+        let script = fast_path::holder_text(ask, &self.who(&ask.holder), now).script(keys);
+        let mut answered: Answered<u64> = self.topology.call(&keys.holder, Request::Script(&script)).await?;
         let token = answered.answer;
         if token == 0 {
             return Ok(Taken::No);
@@ -86,9 +88,10 @@ impl Redis {
         keys: &Arc<NameKeys>,
         text: HolderText,
     ) -> Result<(Option<Attempt>, String)> {
-        let request = Request::Take(keys, &text);
-        let mut answered: Answered<Value> = self.fleet.call(&keys.holder, request).await?;
-        let attempt = attempt::read(&mut attempt::answers(&answered.answer), answered.connected.since);
+        let commands = fast_path::commands(keys, &text);
+        let request = Request::Commands(&commands);
+        let mut answered: Answered<Value> = self.topology.call(&keys.holder, request).await?;
+        let attempt = fast_path::read(&mut fast_path::answers(&answered.answer), answered.connected.since);
         if attempt.is_some_and(|attempt| attempt.set && attempt.counted != Counted::Others) {
             self.confirm(&mut answered).await?;
         }
@@ -98,7 +101,7 @@ impl Redis {
     /// Whether a lock is still the owner's, and under which token: see the script.
     async fn mend(&self, name: &Name, keys: &NameKeys, owner: OwnerId) -> Result<i64> {
         let mut mend = SCRIPTS.mend.on(&keys.all());
-        mend.arg(name.family().word()).arg(reply::owner_text(owner));
+        mend.arg(name.family().word()).arg(holder::owner_text(owner));
         self.run_confirmed(&keys.holder, &mend).await
     }
 
@@ -106,15 +109,15 @@ impl Redis {
     async fn ask(&self, name: &Name, keys: &NameKeys, ask: &Ask, taken: &Taken) -> Result<Answer> {
         let mut late = false;
         loop {
-            let now = self.fleet.server_now(&keys.holder).await?;
+            let now = self.topology.server_now(&keys.holder).await?;
             let not_after = now.saturating_add(micros(ask.answer_within));
             let channel = || format!("leasehold:seat:{}:{}", self.seat, keys.state);
             // Before it is asked: what is said there from then on is heard.
-            let listens = ask.wait && self.fleet.listen(&keys.holder, channel).await;
+            let listens = ask.wait && self.topology.listen(&keys.holder, channel).await;
             let not_after = if late { 0 } else { not_after };
             let invocation = self.ask_script(name, keys, ask, taken, listens, not_after);
             let mut answered: Answered<Value> =
-                self.fleet.call(&keys.holder, Request::Script(&invocation)).await?;
+                self.topology.call(&keys.holder, Request::Script(&invocation)).await?;
             match reply::asked(&answered.answer)? {
                 Some(answer) => {
                     keys.took(0);
@@ -152,7 +155,7 @@ impl Redis {
         let how = letters.iter().filter(|(_, so)| *so).map(|(letter, _)| *letter);
         let words = [name.family().word(), " ", &ask.capacity.to_string(), " ", &ask.round.to_string(), " "];
         let terms: String = words.into_iter().chain(how).collect();
-        script.arg(reply::owner_text(ask.owner)).arg(self.waiter(ask, listens)).arg(terms).arg(not_after);
+        script.arg(holder::owner_text(ask.owner)).arg(self.waiter(ask, listens)).arg(terms).arg(not_after);
         if let Some(token) = self.notes.token(ask.owner) {
             script.arg(token);
         }
@@ -186,7 +189,8 @@ impl Redis {
             Some((known, text)) if Arc::ptr_eq(known, holder) => Arc::clone(text),
             _ => {
                 let Holder { host, pid, label } = &**holder;
-                let text: Arc<str> = format!("{} {pid} {} {label}", self.seat, reply::host_text(host)).into();
+                let text: Arc<str> =
+                    format!("{} {pid} {} {label}", self.seat, holder::host_text(host)).into();
                 *last = Some((Arc::clone(holder), Arc::clone(&text)));
                 text
             }
@@ -220,7 +224,7 @@ impl Redis {
         ask: &Ask,
         taken: Result<Taken>,
     ) -> Result<Answer> {
-        let epoch = self.fleet.epoch(&keys.holder).await;
+        let epoch = self.topology.epoch(&keys.holder).await;
         let mut answer = match taken {
             Ok(taken) => self.ask(name, keys, ask, &taken).await,
             // Whether it was taken may not be known; the rules find out, and say better what is wrong.
@@ -229,7 +233,7 @@ impl Redis {
         };
         if let Err(error) = &answer
             && error.is_retryable()
-            && Some(self.fleet.connected(&keys.holder).await?.epoch) != epoch
+            && Some(self.topology.connected(&keys.holder).await?.epoch) != epoch
         {
             answer = self.ask(name, keys, ask, &Taken::No).await;
         }

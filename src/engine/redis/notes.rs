@@ -10,11 +10,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::runtime::Handle;
 
-use super::keys::NameKeys;
-use super::link::Writer;
-use super::reply::owner_text;
-use super::scripts::{Invocation, SCRIPTS};
+use super::scripts::SCRIPTS;
 use crate::claim::{OwnerId, OwnerMap};
+use crate::redis::holder::owner_text;
+use crate::redis::keys::NameKeys;
+use crate::redis::link::Writer;
+use crate::redis::script::Invocation;
 
 /// How long a lock is held before it is worth a note.
 pub(super) const AFTER: Duration = Duration::from_millis(20);

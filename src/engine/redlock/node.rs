@@ -11,10 +11,10 @@ use redis::FromRedisValue;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::super::link::{Connected, Link};
-use super::super::scripts::Invocation;
 use super::ENGINE;
 use crate::error::{Error, Result};
+use crate::redis::link::{Connected, Link};
+use crate::redis::script::Invocation;
 
 /// A server of the quorum.
 pub(super) struct Node {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::super::link::Connected;
 use super::attempt::limit_of;
 use super::node::insist;
 use super::rules::{self, Left, Verdict, majority};
@@ -14,6 +13,7 @@ use super::{LIMIT, NameKeys, Redlock, owner_text};
 use crate::claim::{OwnerId, Released};
 use crate::error::{Error, Result};
 use crate::name::Name;
+use crate::redis::link::Connected;
 
 impl Redlock {
     /// Sends a release to every server, and goes on where it was not heard and matters.

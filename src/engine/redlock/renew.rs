@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::super::link::Connected;
 use super::member::{MEMBER, TOP};
 use super::rules::{self, Kept, Verdict};
 use super::scripts::SCRIPTS;
@@ -14,6 +13,7 @@ use super::{Held, NameKeys, Redlock, Table, micros, owner_text};
 use crate::claim::OwnerId;
 use crate::engine::{Renewal, Renewed};
 use crate::error::Result;
+use crate::redis::link::Connected;
 
 /// The longest that a server has to answer. What is not decided then is not known.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -88,7 +88,7 @@ impl Redlock {
         let mut since: Vec<Vec<u64>> = vec![vec![0; self.nodes.len()]; renewals.len()];
         let mut seen: Vec<Vec<Option<Kept>>> = vec![vec![None; self.nodes.len()]; renewals.len()];
         let mut verdicts = vec![Verdict::Open; renewals.len()];
-        let mut late = pin!(tokio::time::sleep(super::super::stragglers(shortest)));
+        let mut late = pin!(tokio::time::sleep(crate::redis::stragglers(shortest)));
         while verdicts.contains(&Verdict::Open) {
             let decided = verdicts.iter().any(|verdict| *verdict != Verdict::Open);
             let next = tokio::select! {

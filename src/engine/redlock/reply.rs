@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::reply::{claim_at_holder, owner as owner_of};
 use super::rules::{Commit, Vote, Whose, majority};
 use super::{ENGINE, number};
 use crate::claim::{Claim, Holder, OwnerId, WHOLE, Waiter};
 use crate::engine::{HeldClaim, View, Waiting};
 use crate::error::{Error, Result};
+use crate::redis::holder::{claim_at_holder, owner as owner_of};
 
 /// Something that a script of ours does not say.
 pub(super) fn strange(what: &str) -> Error {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::super::scripts::Script;
+use crate::redis::script::Script;
 
 /// Every script that this engine runs.
 pub(super) struct Scripts {

@@ -9,7 +9,7 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::error::{Error, Result};
 
 /// A server with the file of those who vouch for it, and our own certificate and key.
-pub(super) fn with_certificates(
+pub(crate) fn with_certificates(
     info: ConnectionInfo,
     ca: Option<&str>,
     own: Option<(&str, &str)>,

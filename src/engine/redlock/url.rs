@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::keys::Keys;
-use super::super::place::{Place as Single, Servers, check_password, is_option, may_be_shown};
-use super::super::target::Target;
 use super::ENGINE;
 use crate::error::{Error, Result};
+use crate::redis::keys::Keys;
+use crate::redis::requirements::Target;
+use crate::redis::url::{Place as Single, Servers, check_password, is_option, may_be_shown};
 
 /// The longest lease that anybody may take, unless the URL says.
 pub(super) const MAX_LEASE: Duration = Duration::from_secs(60);

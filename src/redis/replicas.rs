@@ -16,7 +16,7 @@ const SHRINKS_AFTER: Duration = Duration::from_secs(30);
 
 /// The number of replicas, as far as it is known.
 #[derive(Debug, Default)]
-pub(super) struct Replicas(Mutex<Count>);
+pub(crate) struct Replicas(Mutex<Count>);
 
 #[derive(Debug, Default)]
 struct Count {
@@ -27,12 +27,12 @@ struct Count {
 
 impl Replicas {
     /// The number; 0 if none is known.
-    pub(super) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).number
     }
 
     /// Notes what is said.
-    pub(super) fn heard(&self, said: u32) {
+    pub(crate) fn heard(&self, said: u32) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).heard(said, SystemClock.now());
     }
 }
@@ -55,7 +55,7 @@ impl Count {
 /// A primary that failed has no slots any more, and whose replica it will be when it is back nobody
 /// says. It counts as a replica of everybody, so that nobody who took its place is alone with its
 /// own word.
-pub(super) fn of_member(nodes: &str) -> u32 {
+pub(crate) fn of_member(nodes: &str) -> u32 {
     const FIELDS: usize = 8;
     let rows: Vec<Vec<&str>> = nodes.lines().map(|line| line.split(' ').collect()).collect();
     let is = |row: &[&str], flag: &str| row.get(2).is_some_and(|flags| flags.split(',').any(|f| f == flag));

@@ -6,19 +6,17 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value};
 
-use super::attempt::{self, HolderText};
 use super::cluster::Cluster;
-use super::keys::NameKeys;
+use super::errors;
 use super::link::{Connected, Link, Writer};
-use super::reply;
-use super::scripts::Invocation;
-use super::target::Facts;
+use super::requirements::Facts;
+use super::script::Invocation;
 use crate::engine::Connection;
 use crate::error::Result;
 
 /// The servers that keep the names.
 #[derive(Debug)]
-pub(super) enum Fleet {
+pub(crate) enum Topology {
     /// All names on one server.
     One(Arc<Link>),
     /// Each name on the member that has its slot.
@@ -27,23 +25,21 @@ pub(super) enum Fleet {
 
 /// Something to be sent as it is.
 #[derive(Clone, Copy)]
-pub(super) enum Request<'a> {
+pub(crate) enum Request<'a> {
     Script(&'a Invocation),
     /// A script that is likely to tell another client something.
     Waking(&'a Invocation),
-    /// What takes a free lock.
-    Take(&'a NameKeys, &'a HolderText),
+    /// Several commands, of which the answers come together.
+    Commands(&'a Pipeline),
 }
 
 impl Request<'_> {
-    pub(super) async fn send(self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
+    pub(crate) async fn send(self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         match self {
             Request::Script(script) => script.call(connection).await,
             Request::Waking(script) => script.call_after_others(connection).await,
-            Request::Take(keys, holder) => {
-                let mut commands = Pipeline::with_capacity(attempt::ANSWERS);
-                attempt::add(&mut commands, keys, holder);
-                let answers = connection.send_packed_commands(&commands, 0, attempt::ANSWERS).await?;
+            Request::Commands(commands) => {
+                let answers = connection.send_packed_commands(commands, 0, commands.len()).await?;
                 let failed = answers.iter().find(|answer| matches!(answer, Value::ServerError(_)));
                 match failed {
                     // In a transaction an error is that of all.
@@ -56,25 +52,25 @@ impl Request<'_> {
 }
 
 /// An answer, and the connection that it came over: what was written there can be asked after only there.
-pub(super) struct Answered<T> {
-    pub(super) answer: T,
-    pub(super) connection: MultiplexedConnection,
+pub(crate) struct Answered<T> {
+    pub(crate) answer: T,
+    pub(crate) connection: MultiplexedConnection,
     /// The server.
-    pub(super) connected: Arc<Connected>,
+    pub(crate) connected: Arc<Connected>,
 }
 
-impl Fleet {
+impl Topology {
     /// A connection to the server that has a key.
-    pub(super) async fn connected(&self, key: &str) -> Result<Arc<Connected>> {
+    pub(crate) async fn connected(&self, key: &str) -> Result<Arc<Connected>> {
         match self {
-            Fleet::One(link) => link.connected().await,
-            Fleet::Cluster(cluster) => Box::pin(cluster.connected(key)).await,
+            Topology::One(link) => link.connected().await,
+            Topology::Cluster(cluster) => Box::pin(cluster.connected(key)).await,
         }
     }
 
     /// The time at the server that has a key, as far as we know.
-    pub(super) async fn server_now(&self, key: &str) -> Result<u64> {
-        if let Fleet::One(link) = self
+    pub(crate) async fn server_now(&self, key: &str) -> Result<u64> {
+        if let Topology::One(link) = self
             && let Some(now) = link.server_now()
         {
             return Ok(now);
@@ -83,52 +79,52 @@ impl Fleet {
     }
 
     /// Which connection to the server that has a key we have now, if there is one.
-    pub(super) async fn epoch(&self, key: &str) -> Option<u64> {
+    pub(crate) async fn epoch(&self, key: &str) -> Option<u64> {
         match self {
-            Fleet::One(link) => link.epoch(),
-            Fleet::Cluster(cluster) => Some(Box::pin(cluster.connected(key)).await.ok()?.epoch),
+            Topology::One(link) => link.epoch(),
+            Topology::Cluster(cluster) => Some(Box::pin(cluster.connected(key)).await.ok()?.epoch),
         }
     }
 
     /// Whether the server that has a key is connected now.
-    pub(super) fn connection(&self, key: &str) -> Connection {
+    pub(crate) fn connection(&self, key: &str) -> Connection {
         match self {
-            Fleet::One(link) => link.connection(),
-            Fleet::Cluster(cluster) => cluster.connection(key),
+            Topology::One(link) => link.connection(),
+            Topology::Cluster(cluster) => cluster.connection(key),
         }
     }
 
     /// Sends a request to the server that has a key.
-    pub(super) async fn call<T: FromRedisValue>(
+    pub(crate) async fn call<T: FromRedisValue>(
         &self,
         key: &str,
         request: Request<'_>,
     ) -> Result<Answered<T>> {
         let Answered { answer, connection, connected } = match self {
-            Fleet::One(link) => {
+            Topology::One(link) => {
                 let connected = link.connected().await?;
                 let mut connection = connected.connection.clone();
                 let answer = link.call(&connected, pin!(request.send(&mut connection))).await?;
                 Answered { answer, connection, connected }
             }
             // In a box, because it is large.
-            Fleet::Cluster(cluster) => Box::pin(cluster.call(key, request)).await?,
+            Topology::Cluster(cluster) => Box::pin(cluster.call(key, request)).await?,
         };
-        Ok(Answered { answer: reply::read(answer)?, connection, connected })
+        Ok(Answered { answer: errors::read(answer)?, connection, connected })
     }
 
     /// Sends a command to every server that has names, one after the other.
-    pub(super) async fn each<T: FromRedisValue>(
+    pub(crate) async fn each<T: FromRedisValue>(
         &self,
         mut command: impl FnMut(&mut Cmd, &[T]) -> bool,
     ) -> Result<Vec<T>> {
         let links = match self {
-            Fleet::One(link) => vec![&**link],
-            Fleet::Cluster(_) => Vec::new(),
+            Topology::One(link) => vec![&**link],
+            Topology::Cluster(_) => Vec::new(),
         };
         let members = match self {
-            Fleet::One(_) => Vec::new(),
-            Fleet::Cluster(cluster) => cluster.primaries().await?,
+            Topology::One(_) => Vec::new(),
+            Topology::Cluster(cluster) => cluster.primaries().await?,
         };
         let links: Vec<&Link> = links.into_iter().chain(members.iter().map(|member| &**member)).collect();
         let mut answers = Vec::new();
@@ -149,56 +145,56 @@ impl Fleet {
     }
 
     /// For what nobody waits for.
-    pub(super) async fn writer(&self, key: &str) -> Option<Writer> {
+    pub(crate) async fn writer(&self, key: &str) -> Option<Writer> {
         match self {
-            Fleet::One(link) => Some(link.writer()),
-            Fleet::Cluster(cluster) => Box::pin(cluster.member(key)).await.ok().map(|link| link.writer()),
+            Topology::One(link) => Some(link.writer()),
+            Topology::Cluster(cluster) => Box::pin(cluster.member(key)).await.ok().map(|link| link.writer()),
         }
     }
 
     /// Hears a sharded channel where a key is. False if there is no such thing; then the channel for everybody will do.
-    pub(super) async fn listen(&self, key: &str, channel: impl FnOnce() -> String) -> bool {
+    pub(crate) async fn listen(&self, key: &str, channel: impl FnOnce() -> String) -> bool {
         match self {
-            Fleet::One(_) => false,
-            Fleet::Cluster(cluster) => Box::pin(cluster.listen(key, &channel())).await,
+            Topology::One(_) => false,
+            Topology::Cluster(cluster) => Box::pin(cluster.listen(key, &channel())).await,
         }
     }
 
-    pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<()> {
         match self {
-            Fleet::One(link) => link.subscribe(channel).await,
-            Fleet::Cluster(cluster) => cluster.subscribe(channel).await,
+            Topology::One(link) => link.subscribe(channel).await,
+            Topology::Cluster(cluster) => cluster.subscribe(channel).await,
         }
     }
 
-    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
+    pub(crate) async fn unsubscribe(&self, channel: &str) -> Result<()> {
         match self {
-            Fleet::One(link) => link.unsubscribe(channel).await,
-            Fleet::Cluster(cluster) => cluster.unsubscribe(channel).await,
+            Topology::One(link) => link.unsubscribe(channel).await,
+            Topology::Cluster(cluster) => cluster.unsubscribe(channel).await,
         }
     }
 
     /// Ends all connections; there will be no others.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         match self {
-            Fleet::One(link) => link.close(),
-            Fleet::Cluster(cluster) => cluster.close(),
+            Topology::One(link) => link.close(),
+            Topology::Cluster(cluster) => cluster.close(),
         }
     }
 
     /// Why a call may have had no answer.
-    pub(super) fn trouble(&self) -> String {
+    pub(crate) fn trouble(&self) -> String {
         match self {
-            Fleet::One(link) => link.trouble(),
-            Fleet::Cluster(cluster) => cluster.trouble(),
+            Topology::One(link) => link.trouble(),
+            Topology::Cluster(cluster) => cluster.trouble(),
         }
     }
 
     /// True if it is so of a server that we know.
-    pub(super) fn any(&self, so: impl Fn(&Facts) -> bool) -> bool {
+    pub(crate) fn any(&self, so: impl Fn(&Facts) -> bool) -> bool {
         match self {
-            Fleet::One(link) => link.facts().is_some_and(|facts| so(&facts)),
-            Fleet::Cluster(cluster) => cluster.any(so),
+            Topology::One(link) => link.facts().is_some_and(|facts| so(&facts)),
+            Topology::Cluster(cluster) => cluster.any(so),
         }
     }
 }

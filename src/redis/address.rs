@@ -7,11 +7,11 @@ use redis::io::tcp::TcpSettings;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult};
 
 use super::replicas::{Replicas, of_member};
-use super::sentinels::Sentinels;
+use super::sentinel::Sentinels;
 use crate::error::Result;
 
 /// Where the server is.
-pub(super) enum Source {
+pub(crate) enum Source {
     /// Always there.
     Fixed(ConnectionInfo),
     /// Always there, as one of the members of a cluster.
@@ -31,7 +31,7 @@ impl fmt::Display for Source {
 
 impl Source {
     /// Finds the server.
-    pub(super) async fn find(&self) -> Result<ConnectionInfo> {
+    pub(crate) async fn find(&self) -> Result<ConnectionInfo> {
         match self {
             Source::Fixed(info) | Source::Member(info) => Ok(info.clone()),
             Source::Sentinels(sentinels) => sentinels.find().await,
@@ -39,7 +39,7 @@ impl Source {
     }
 
     /// What must never be said.
-    pub(super) fn password(&self) -> Option<&str> {
+    pub(crate) fn password(&self) -> Option<&str> {
         let info = match self {
             Source::Fixed(info) | Source::Member(info) => info,
             Source::Sentinels(sentinels) => sentinels.node(),
@@ -48,7 +48,7 @@ impl Source {
     }
 
     /// Waits until the server is known to be somewhere else, and counts the replicas meanwhile.
-    pub(super) async fn moved_from(&self, addr: &ConnectionAddr, replicas: &Replicas) {
+    pub(crate) async fn moved_from(&self, addr: &ConnectionAddr, replicas: &Replicas) {
         match self {
             Source::Fixed(_) | Source::Member(_) => std::future::pending().await,
             Source::Sentinels(sentinels) => sentinels.moved_from(addr, replicas).await,
@@ -56,7 +56,7 @@ impl Source {
     }
 
     /// Counts the replicas that the server has, if somebody knows: whether they are there or not.
-    pub(super) async fn count_replicas(
+    pub(crate) async fn count_replicas(
         &self,
         connection: &mut MultiplexedConnection,
         replicas: &Replicas,
@@ -73,7 +73,7 @@ impl Source {
     }
 
     /// Lets go of what it is connected to.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         if let Source::Sentinels(sentinels) = self {
             sentinels.close();
         }
@@ -81,7 +81,7 @@ impl Source {
 }
 
 /// A connection that speaks the protocol that we need, and notices a peer that has vanished.
-pub(super) fn client(info: ConnectionInfo) -> redis::RedisResult<redis::Client> {
+pub(crate) fn client(info: ConnectionInfo) -> redis::RedisResult<redis::Client> {
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let tcp = TcpSettings::default().set_nodelay(true);
     redis::Client::open(info.set_redis_settings(settings).set_tcp_settings(tcp))

@@ -1,13 +1,23 @@
 //! What goes wrong with a server, in the words of the crate: the one place where the driver's errors are read.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 
-pub(super) const ENGINE: &str = "redis";
+pub(crate) const ENGINE: &str = "redis";
+
+/// Something that a script of ours does not say.
+pub(crate) fn strange(what: &str) -> Error {
+    Error::Engine { engine: ENGINE, what: format!("a script answered strangely: {what}"), source: None }
+}
+
+/// An answer, as what it should be.
+pub(crate) fn read<T: redis::FromRedisValue>(answer: Value) -> Result<T> {
+    redis::from_redis_value(answer).map_err(|error| strange(&error.to_string()))
+}
 
 /// What a server said to a command.
-pub(super) fn failed(server: &str, error: RedisError) -> Error {
+pub(crate) fn failed(server: &str, error: RedisError) -> Error {
     let code = code(&error).to_owned();
     let detail = error.detail().unwrap_or_default().to_owned();
     let broken =
@@ -68,7 +78,7 @@ pub(super) fn failed(server: &str, error: RedisError) -> Error {
 
 /// The word that says what is the matter. What goes wrong inside a script has it inside the text, before 7.0 always and
 /// later if the user may not run a command.
-pub(super) fn code(error: &RedisError) -> &str {
+pub(crate) fn code(error: &RedisError) -> &str {
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
     if code != "ERR" {
@@ -82,7 +92,7 @@ pub(super) fn code(error: &RedisError) -> &str {
 }
 
 /// Why a connection could not be made.
-pub(super) fn unreachable(server: &str, error: RedisError) -> Error {
+pub(crate) fn unreachable(server: &str, error: RedisError) -> Error {
     match error.kind() {
         ErrorKind::AuthenticationFailed => {
             Error::Engine { engine: ENGINE, what: password(server), source: Some(error.into()) }
@@ -135,7 +145,7 @@ pub(super) fn unreachable(server: &str, error: RedisError) -> Error {
     }
 }
 
-pub(super) fn too_old(server: &str, version: &str) -> String {
+pub(crate) fn too_old(server: &str, version: &str) -> String {
     format!("`{server}` has version {version}; 6.2 or later is needed")
 }
 

@@ -27,7 +27,7 @@ const MOST_LEFT: usize = 8;
 
 /// The channels of a connection.
 #[derive(Default)]
-pub(super) struct Shards {
+pub(crate) struct Shards {
     epoch: u64,
     /// When somebody last waited there.
     wanted: HashMap<String, Moment>,
@@ -63,7 +63,7 @@ impl Shared {
     }
 
     /// The server has ended a subscription: because we asked for it, or because the slot is somewhere else now.
-    pub(super) fn unheard(&self, epoch: u64, data: &[Value]) {
+    pub(crate) fn unheard(&self, epoch: u64, data: &[Value]) {
         let Some(Value::BulkString(channel)) = data.first() else { return };
         let shards = self.shards();
         let wanted = shards.epoch == epoch && shards.wanted.contains_key(&*String::from_utf8_lossy(channel));
@@ -97,7 +97,7 @@ fn confirms(answer: &Value, channel: &str) -> bool {
 
 impl Link {
     /// Hears a sharded channel for a while; false if that is not possible now. An error if the member says so.
-    pub(in super::super) async fn listen(&self, channel: &str) -> RedisResult<bool> {
+    pub(crate) async fn listen(&self, channel: &str) -> RedisResult<bool> {
         let Some(connected) = self.connected_now() else { return Ok(false) };
         let Connected { connection, epoch, .. } = &*connected;
         let idle = {

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, Value};
 
-use super::failure::{ENGINE, failed, unreachable};
-use super::fleet::{Answered, Request};
+use super::address::{Source, client};
+use super::errors::{ENGINE, failed, unreachable};
 use super::link::{Connected, Heard, Link};
-use super::source::{Source, client};
-use super::target::{Facts, Target};
+use super::requirements::{Facts, Target};
+use super::topology::{Answered, Request};
 use crate::engine::Connection;
 use crate::error::{Error, Result};
 
@@ -27,10 +27,10 @@ const MEMBER_LIMIT: Duration = Duration::from_millis(300);
 /// The pause before a request is sent again to a slot that is on its way.
 const AGAIN: Duration = Duration::from_millis(20);
 
-pub(super) const SLOTS: u16 = 16384;
+pub(crate) const SLOTS: u16 = 16384;
 
 /// The members of a cluster, as far as they are known.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     seeds: Vec<ConnectionInfo>,
     eviction_allowed: bool,
     /// How many replicas the members have must be known.
@@ -69,7 +69,7 @@ impl fmt::Debug for Cluster {
 
 impl Cluster {
     /// Finds the members and connects to all that have slots.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         seeds: Vec<ConnectionInfo>,
         eviction_allowed: bool,
         counts_replicas: bool,
@@ -102,13 +102,13 @@ impl Cluster {
     }
 
     /// Whether the member that has a key is connected now. If it is not known which one that is, it may be.
-    pub(super) fn connection(&self, key: &str) -> Connection {
+    pub(crate) fn connection(&self, key: &str) -> Connection {
         let link = self.member_of(slot_of(key)).and_then(|member| self.state().links.get(&member).cloned());
         link.map_or(Connection::Up, |link| link.connection())
     }
 
     /// Every member that has slots.
-    pub(super) async fn primaries(&self) -> Result<Vec<Arc<Link>>> {
+    pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Link>>> {
         let members: BTreeSet<String> =
             self.state().ranges.iter().map(|range| range.member.clone()).collect();
         let mut links = Vec::new();
@@ -119,7 +119,7 @@ impl Cluster {
     }
 
     /// The link to the member that has a key.
-    pub(super) async fn member(&self, key: &str) -> Result<Arc<Link>> {
+    pub(crate) async fn member(&self, key: &str) -> Result<Arc<Link>> {
         let slot = slot_of(key);
         let member = self.member_of(slot).ok_or_else(|| {
             let what = format!("no member of the cluster has slot {slot}; is the cluster complete?");
@@ -192,7 +192,7 @@ impl Cluster {
 
     /// Hears what is said at a sharded channel by the member that has a key. False if it can not be heard there, whatever the
     /// reason: then the channel for everybody will do.
-    pub(super) async fn listen(&self, key: &str, channel: &str) -> bool {
+    pub(crate) async fn listen(&self, key: &str, channel: &str) -> bool {
         const SHARDS_SINCE: (u32, u32) = (7, 0);
         const MOST_TRIES: usize = 3;
         for _ in 0..MOST_TRIES {
@@ -214,7 +214,7 @@ impl Cluster {
 
     /// How to talk to a member: as to those that are known, at its own address.
     fn info(&self, member: &str) -> Result<ConnectionInfo> {
-        let strange = || super::reply::strange(&format!("a member without an address: `{member}`"));
+        let strange = || super::errors::strange(&format!("a member without an address: `{member}`"));
         let (host, port) = member.rsplit_once(':').ok_or_else(strange)?;
         let (host, port) = (host.to_owned(), port.parse().map_err(|_| strange())?);
         let seed = self.seeds.first().ok_or_else(strange)?;
@@ -228,7 +228,7 @@ impl Cluster {
     }
 
     /// A connection to the member that has a key. One that is out of reach may have been replaced.
-    pub(super) async fn connected(&self, key: &str) -> Result<Arc<Connected>> {
+    pub(crate) async fn connected(&self, key: &str) -> Result<Arc<Connected>> {
         loop {
             let member = match self.member(key).await {
                 Ok(member) => member,
@@ -259,7 +259,7 @@ impl Cluster {
 
     /// Sends a request to the member that has a key, and follows the key where it goes. While a slot is on its way, the keys of a name
     /// are not all in one place, and nothing can be done with it; the caller's own time limit ends the wait.
-    pub(super) async fn call(&self, key: &str, request: Request<'_>) -> Result<Answered<Value>> {
+    pub(crate) async fn call(&self, key: &str, request: Request<'_>) -> Result<Answered<Value>> {
         let (mut moves, mut waits) = (0, 0);
         loop {
             let connected = self.connected(key).await?;
@@ -335,7 +335,7 @@ impl Cluster {
         // once.
         let answer = match request {
             Request::Script(script) | Request::Waking(script) => script.call_by_text(&mut connection).await,
-            Request::Take(..) => request.send(&mut connection).await,
+            Request::Commands(_) => request.send(&mut connection).await,
         };
         match answer {
             Ok(answer) => Ok(Some(Answered { answer, connection, connected })),
@@ -402,7 +402,7 @@ impl Cluster {
         true
     }
 
-    pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<()> {
         self.state().channels.insert(channel.to_owned());
         for link in self.primaries().await? {
             link.subscribe(channel).await?;
@@ -410,7 +410,7 @@ impl Cluster {
         Ok(())
     }
 
-    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
+    pub(crate) async fn unsubscribe(&self, channel: &str) -> Result<()> {
         self.state().channels.remove(channel);
         let links: Vec<Arc<Link>> = self.state().links.values().cloned().collect();
         for link in links {
@@ -420,7 +420,7 @@ impl Cluster {
     }
 
     /// The same number for all keys of a member; one for each key of which the member is not known.
-    pub(super) fn shard(&self, key: &str) -> u64 {
+    pub(crate) fn shard(&self, key: &str) -> u64 {
         let mut hasher = std::hash::DefaultHasher::new();
         match self.member_of(slot_of(key)) {
             Some(member) => member.hash(&mut hasher),
@@ -430,13 +430,13 @@ impl Cluster {
     }
 
     /// Ends the connections to all members; there will be no others.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
         state.links.values().chain(state.ears.values()).for_each(|link| link.close());
     }
 
-    pub(super) fn trouble(&self) -> String {
+    pub(crate) fn trouble(&self) -> String {
         let state = self.state();
         if !state.trouble.is_empty() {
             return state.trouble.clone();
@@ -447,7 +447,7 @@ impl Cluster {
     }
 
     /// True if it is so of a member that we know.
-    pub(super) fn any(&self, so: impl Fn(&Facts) -> bool) -> bool {
+    pub(crate) fn any(&self, so: impl Fn(&Facts) -> bool) -> bool {
         self.state().links.values().any(|link| link.facts().is_some_and(|facts| so(&facts)))
     }
 }
@@ -483,7 +483,7 @@ fn range(row: &Value, own_host: &str) -> Option<SlotRange> {
 }
 
 /// The slot of a key: of what is between its first braces, or of all of it.
-pub(super) fn slot_of(key: &str) -> u16 {
+pub(crate) fn slot_of(key: &str) -> u16 {
     let tag = super::keys::tag(key).unwrap_or(key);
     crc16(tag.as_bytes()) % SLOTS
 }

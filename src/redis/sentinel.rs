@@ -15,7 +15,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, FromRedisValue as _, RedisResult, Value};
 use tokio::sync::mpsc;
 
-use super::failure::{ENGINE, unreachable};
+use super::errors::{ENGINE, unreachable};
 use super::replicas::Replicas;
 use crate::error::{Error, Result};
 
@@ -27,7 +27,7 @@ const STRAGGLERS: Duration = Duration::from_millis(200);
 const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 
 /// The sentinels, and what they watch.
-pub(super) struct Sentinels {
+pub(crate) struct Sentinels {
     sentinels: Vec<Arc<Sentinel>>,
     /// What they call it.
     primary: Arc<str>,
@@ -82,7 +82,7 @@ impl fmt::Display for Sentinels {
 }
 
 impl Sentinels {
-    pub(super) fn new(sentinels: Vec<ConnectionInfo>, primary: String, node: ConnectionInfo) -> Sentinels {
+    pub(crate) fn new(sentinels: Vec<ConnectionInfo>, primary: String, node: ConnectionInfo) -> Sentinels {
         let sentinel = |info| {
             Arc::new(Sentinel {
                 info,
@@ -100,17 +100,17 @@ impl Sentinels {
     }
 
     /// How to talk to the server itself.
-    pub(super) fn node(&self) -> &ConnectionInfo {
+    pub(crate) fn node(&self) -> &ConnectionInfo {
         &self.node
     }
 
     #[cfg(test)]
-    pub(super) fn parts(&self) -> (Vec<&ConnectionInfo>, &str) {
+    pub(crate) fn parts(&self) -> (Vec<&ConnectionInfo>, &str) {
         (self.sentinels.iter().map(|sentinel| &sentinel.info).collect(), &self.primary)
     }
 
     /// The address at which the server is by the newest word.
-    pub(super) async fn find(&self) -> Result<ConnectionInfo> {
+    pub(crate) async fn find(&self) -> Result<ConnectionInfo> {
         let mut answers = self.ask();
         let (mut heard, mut unknown, mut failure) = (false, false, None);
         loop {
@@ -150,7 +150,7 @@ impl Sentinels {
     }
 
     /// Waits until the server is somewhere else, and counts the replicas meanwhile.
-    pub(super) async fn moved_from(&self, addr: &ConnectionAddr, replicas: &Replicas) {
+    pub(crate) async fn moved_from(&self, addr: &ConnectionAddr, replicas: &Replicas) {
         loop {
             tokio::time::sleep(FOLLOW_EVERY).await;
             let mut answers = self.ask();
@@ -172,7 +172,7 @@ impl Sentinels {
     }
 
     /// How many replicas the server has, by those who know best.
-    pub(super) fn replicas(&self) -> u32 {
+    pub(crate) fn replicas(&self) -> u32 {
         let said = self.said();
         let configuration = newest(said.iter()).map(|newest| newest.configuration);
         let best = said.iter().filter(|said| Some(said.configuration) == configuration);
@@ -209,7 +209,7 @@ impl Sentinels {
     }
 
     /// Lets go of the connections.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         for sentinel in &self.sentinels {
             sentinel.closed.store(true, Ordering::Release);
             // Whoever asks just now lets go of it afterwards.

@@ -9,10 +9,11 @@
 
 use redis::{Cmd, Pipeline, Value};
 
-use super::keys::NameKeys;
-use super::reply::push_owner;
-use super::scripts::{Invocation, SCRIPTS};
+use super::scripts::SCRIPTS;
 use crate::claim::Ask;
+use crate::redis::holder::push_owner;
+use crate::redis::keys::NameKeys;
+use crate::redis::script::Invocation;
 
 /// What is to stand at the holder's key, and for how many milliseconds.
 pub(super) struct HolderText {
@@ -71,6 +72,13 @@ pub(super) const ANSWERS: usize = 5;
 
 /// How long a counter is kept, in seconds. The scripts say the same.
 const COUNTER_KEPT: &str = "86400";
+
+/// The commands for one lock.
+pub(super) fn commands(keys: &NameKeys, holder: &HolderText) -> Pipeline {
+    let mut commands = Pipeline::with_capacity(ANSWERS);
+    add(&mut commands, keys, holder);
+    commands
+}
 
 /// Adds the commands for a lock.
 ///

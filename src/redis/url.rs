@@ -2,31 +2,31 @@
 
 use redis::{ConnectionInfo, IntoConnectionInfo as _};
 
+use super::address::Source;
 use super::keys::Keys;
-use super::sentinels::Sentinels;
-use super::source::Source;
+use super::sentinel::Sentinels;
 use crate::error::{Error, Result};
 
 /// The servers and how they are used.
-pub(super) struct Place {
-    pub(super) servers: Servers,
-    pub(super) keys: Keys,
-    pub(super) eviction_allowed: bool,
-    pub(super) copies: Copies,
+pub(crate) struct Place {
+    pub(crate) servers: Servers,
+    pub(crate) keys: Keys,
+    pub(crate) eviction_allowed: bool,
+    pub(crate) copies: Copies,
     /// Others than leasehold use these names too.
-    pub(super) strangers: bool,
+    pub(crate) strangers: bool,
 }
 
 /// One server at a time, or a cluster, of which some members are known.
 #[allow(clippy::large_enum_variant, reason = "there is one of it, for a moment; smaller without TLS")]
-pub(super) enum Servers {
+pub(crate) enum Servers {
     One(Source),
     Cluster(Vec<ConnectionInfo>),
 }
 
 /// How many replicas must have heard of a claim before it counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Copies {
+pub(crate) enum Copies {
     /// None.
     #[default]
     None,
@@ -40,7 +40,7 @@ impl Copies {
     /// How many of the replicas that a server has, whether they are there or not. `None` if there
     /// is none that could confirm anything: a server that has lost all its replicas must not become
     /// a majority by itself.
-    pub(super) fn of(self, replicas: u32) -> Option<u32> {
+    pub(crate) fn of(self, replicas: u32) -> Option<u32> {
         match self {
             Copies::None => Some(0),
             Copies::Some(count) => Some(count),
@@ -68,7 +68,7 @@ struct Options {
 
 impl Place {
     /// Reads a URL. Its own options are taken out; the rest is the driver's.
-    pub(super) fn parse(url: &str) -> Result<Place> {
+    pub(crate) fn parse(url: &str) -> Result<Place> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let (scheme, rest) = address.split_once(':').unwrap_or((address, ""));
         if scheme != "redis+unix" {
@@ -246,7 +246,7 @@ const WRITTEN: &str =
     "`/`, `?`, `#`, `,` and `@` in a password are written `%2F`, `%3F`, `%23`, `%2C` and `%40`";
 
 /// Refuses a URL whose password ends it too early: what comes after would be taken for hosts, names and options, and said aloud.
-pub(super) fn check_password(address: &str, query: &str) -> Result<()> {
+pub(crate) fn check_password(address: &str, query: &str) -> Result<()> {
     let after_hosts = parts(address).2;
     if after_hosts.contains('@') || !address.contains('@') && query.contains('@') {
         return Err(Error::invalid(format!(
@@ -278,13 +278,13 @@ fn is_host(text: &str) -> bool {
 }
 
 /// True if this looks like an option with a value.
-pub(super) fn is_option(text: &str) -> bool {
+pub(crate) fn is_option(text: &str) -> bool {
     let letter = |letter: char| letter.is_ascii_lowercase() || letter == '_';
     text.split_once('=').is_some_and(|(name, _)| name.chars().all(letter))
 }
 
 /// True if nothing in a URL can be part of a password: there is none, and no place where one could begin.
-pub(super) fn may_be_shown(address: &str, query: &str) -> bool {
+pub(crate) fn may_be_shown(address: &str, query: &str) -> bool {
     let (_, authority, path) = parts(address);
     let path = path.strip_prefix('/').unwrap_or(path);
     authority.split(',').all(is_host) && is_host(path) && !query.contains('@') && !query.contains("pass")

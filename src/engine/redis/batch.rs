@@ -20,15 +20,16 @@ use redis::{Pipeline, Value};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use super::attempt::{self, Attempt, HolderText, answers};
-use super::fleet::Request;
+use super::fast_path::{self, Attempt, HolderText, answers};
 use super::give_back_script;
-use super::keys::NameKeys;
-use super::link::Link;
-use super::reply;
-use super::scripts::{Invocation, SCRIPTS};
+use super::scripts::SCRIPTS;
 use crate::engine::Reply;
 use crate::error::Result;
+use crate::redis::errors;
+use crate::redis::keys::NameKeys;
+use crate::redis::link::Link;
+use crate::redis::script::Invocation;
+use crate::redis::topology::Request;
 
 /// At most this many locks at once: others use the server too.
 const LARGEST: usize = 128;
@@ -132,8 +133,8 @@ impl Post {
             self.tray.put(|batch| batch.takes.push(Take { keys: Arc::clone(keys), text, answer }));
             return Ok(answered.await.unwrap_or_default());
         };
-        let (answer, since) = alone.send(Request::Take(keys, &text)).await?;
-        Ok((attempt::read(&mut answers(&answer), since), text.text))
+        let (answer, since) = alone.send(Request::Commands(&fast_path::commands(keys, &text))).await?;
+        Ok((fast_path::read(&mut answers(&answer), since), text.text))
     }
 
     /// Gives back a lock if this stands at its holder's key. `None` if that was not tried.
@@ -160,7 +161,7 @@ impl Post {
             return answered.await.unwrap_or_else(|_| Err(self.link.given_up()));
         };
         let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
-        reply::read(alone.send(request).await?.0)
+        errors::read(alone.send(request).await?.0)
     }
 }
 
@@ -284,9 +285,9 @@ async fn send(link: Arc<Link>, mut batch: Batch) {
     // No waiting between this and the moment at which the driver has the commands: whoever goes now sends a release after it.
     batch.takes.retain(|take| !take.answer.is_closed());
     let Batch { takes, gifts, releases } = batch;
-    let answers = takes.len() * attempt::ANSWERS;
+    let answers = takes.len() * fast_path::ANSWERS;
     let mut commands = Pipeline::with_capacity(answers);
-    takes.iter().for_each(|take| attempt::add(&mut commands, &take.keys, &take.text));
+    takes.iter().for_each(|take| fast_path::add(&mut commands, &take.keys, &take.text));
     let given: Vec<&str> = gifts.iter().map(|gift| gift.keys.holder.as_str()).collect();
     let mut give_back = SCRIPTS.give_back.on(&given);
     gifts.iter().for_each(|gift| {
@@ -300,7 +301,7 @@ async fn send(link: Arc<Link>, mut batch: Batch) {
             let answers = link.call(connected, pin!(answers)).await.unwrap_or_default();
             let mut answers = answers.as_slice();
             for take in takes {
-                let attempt = attempt::read(&mut answers, connected.since);
+                let attempt = fast_path::read(&mut answers, connected.since);
                 take.answer.send((attempt, take.text.text)).ok();
             }
         }

@@ -15,11 +15,11 @@ use crate::name::{Family, Name};
 
 /// How names become keys.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// Before every name.
-    pub(super) prefix: String,
+    pub(crate) prefix: String,
     /// Names are keys as they are.
-    pub(super) raw: bool,
+    pub(crate) raw: bool,
     known: Mutex<Known>,
 }
 
@@ -33,56 +33,56 @@ struct Known {
 
 /// The keys of one name, in the order of every script.
 #[derive(Debug)]
-pub(super) struct NameKeys {
+pub(crate) struct NameKeys {
     /// Whoever asked last had to wait: it is not worth trying whether the name is free.
-    pub(super) crowded: AtomicBool,
+    pub(crate) crowded: AtomicBool,
     /// When we last gave the counter of tokens a day to live, in microseconds on our clock; 0 is never.
     counted_at: AtomicU64,
     /// The last token that we took without asking, unless others may have had the name since; 0 is none.
     last: AtomicU64,
     /// Others had the name between the last two times that we did.
     shared: AtomicBool,
-    pub(super) holder: String,
-    pub(super) token: String,
-    pub(super) state: String,
-    pub(super) ends: String,
-    pub(super) queue: String,
-    pub(super) log: String,
+    pub(crate) holder: String,
+    pub(crate) token: String,
+    pub(crate) state: String,
+    pub(crate) ends: String,
+    pub(crate) queue: String,
+    pub(crate) log: String,
 }
 
 impl NameKeys {
     /// Notes that the counter of tokens has a day to live.
-    pub(super) fn counted(&self) {
+    pub(crate) fn counted(&self) {
         self.counted_at.store(SystemClock.now().as_micros().max(1), Ordering::Relaxed);
     }
 
     /// True if the counter is there, as far as we know. One that is gone counts from 1, and must be mended before its numbers are
     /// tokens.
-    pub(super) fn has_counter(&self) -> bool {
+    pub(crate) fn has_counter(&self) -> bool {
         const SURE: Duration = Duration::from_secs(23 * 60 * 60);
         let counted_at = Moment::from_micros(self.counted_at.load(Ordering::Relaxed));
         counted_at.as_micros() > 0 && SystemClock.now().since(counted_at) < SURE
     }
 
     /// Notes the token of a lock that was taken without asking; 0 if it was not.
-    pub(super) fn took(&self, token: u64) {
+    pub(crate) fn took(&self, token: u64) {
         let before = self.last.swap(token, Ordering::Relaxed);
         self.shared.store(before + 1 != token && before != 0 || token == 0, Ordering::Relaxed);
     }
 
     /// True if others want the name too, as far as we know: one of them is likely to wait.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.last.load(Ordering::Relaxed) == 0 || self.shared.load(Ordering::Relaxed)
     }
 
-    pub(super) fn all(&self) -> [&str; 6] {
+    pub(crate) fn all(&self) -> [&str; 6] {
         [&self.holder, &self.token, &self.state, &self.ends, &self.queue, &self.log]
     }
 }
 
 impl Keys {
     /// Names with something before them.
-    pub(super) fn with_prefix(prefix: impl Into<String>) -> Result<Keys> {
+    pub(crate) fn with_prefix(prefix: impl Into<String>) -> Result<Keys> {
         let prefix = prefix.into();
         if is_odd(&prefix) {
             return Err(Error::invalid(
@@ -94,7 +94,7 @@ impl Keys {
     }
 
     /// Names as they are.
-    pub(super) fn raw() -> Keys {
+    pub(crate) fn raw() -> Keys {
         Keys { prefix: String::new(), raw: true, known: Mutex::default() }
     }
 
@@ -125,7 +125,7 @@ impl Keys {
         Ok(key)
     }
 
-    pub(super) fn of(&self, name: &Name) -> Result<Arc<NameKeys>> {
+    pub(crate) fn of(&self, name: &Name) -> Result<Arc<NameKeys>> {
         // To make them anew takes as long as all the rest that is done for a call.
         const MOST_KNOWN: usize = 4096;
         let mut known = self.known();
@@ -170,12 +170,12 @@ impl Keys {
         })
     }
 
-    pub(super) fn cell(&self, name: &Name) -> Result<String> {
+    pub(crate) fn cell(&self, name: &Name) -> Result<String> {
         Ok(beside(&self.holder(name)?, "cell"))
     }
 
     /// The patterns that find the names of a family that start with `prefix`.
-    pub(super) fn patterns(&self, family: Family, prefix: &str) -> Vec<String> {
+    pub(crate) fn patterns(&self, family: Family, prefix: &str) -> Vec<String> {
         let mut start = String::new();
         if self.raw {
             start.push_str(prefix);
@@ -199,7 +199,7 @@ impl Keys {
     }
 
     /// The name that a key belongs to, if it is one of ours.
-    pub(super) fn name(&self, family: Family, key: &str) -> Option<Name> {
+    pub(crate) fn name(&self, family: Family, key: &str) -> Option<Name> {
         let state = format!("{family}:state");
         let holder = match stands_beside(key, |what| what == state) {
             Some(holder) => holder,
@@ -223,7 +223,7 @@ impl Keys {
 }
 
 /// The key of what belongs to a key, in the same slot.
-pub(super) fn beside(key: &str, what: &str) -> String {
+pub(crate) fn beside(key: &str, what: &str) -> String {
     if tag(key).is_some() { format!("{key}{{{what}}}") } else { format!("{{{key}}}:{what}") }
 }
 
@@ -252,7 +252,7 @@ fn is_odd(key: &str) -> bool {
 }
 
 /// The part of a key that decides its slot, if it is not the whole key.
-pub(super) fn tag(key: &str) -> Option<&str> {
+pub(crate) fn tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;
     (!tag.is_empty()).then_some(tag)

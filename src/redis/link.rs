@@ -16,17 +16,17 @@ use redis::{AsyncConnectionConfig, ConnectionAddr, PushInfo, PushKind, RedisResu
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use self::shards::Shards;
-use super::failure::{ENGINE, code, failed, unreachable};
+use self::sharded_channels::Shards;
+use super::address::client;
+use super::errors::{ENGINE, code, failed, unreachable};
 use super::replicas::Replicas;
-use super::scripts::Invocation;
-use super::source::client;
-use super::target::{Facts, Target};
+use super::requirements::{Facts, Target};
+use super::script::Invocation;
 use crate::clock::{Clock as _, SystemClock};
 use crate::engine::Connection;
 use crate::error::{Error, Result};
 
-mod shards;
+mod sharded_channels;
 
 /// How long a connection may take to be made and checked.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ const PING_LIMIT: Duration = Duration::from_secs(5);
 
 /// What is heard from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(crate) enum Heard {
     /// A message: channel and text.
     Message(String, Vec<u8>),
     /// The connection was made anew: messages may have been lost, and so may claims.
@@ -50,7 +50,7 @@ pub(super) enum Heard {
 }
 
 /// A server that is kept connected. Dropped, the connection goes.
-pub(super) struct Link {
+pub(crate) struct Link {
     shared: Arc<Shared>,
     task: AbortHandle,
 }
@@ -84,20 +84,20 @@ enum Status {
     Closed,
 }
 
-pub(super) struct Connected {
-    pub(super) connection: MultiplexedConnection,
-    pub(super) facts: Arc<Facts>,
+pub(crate) struct Connected {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) facts: Arc<Facts>,
     /// Those of the server, as far as somebody knows.
-    pub(super) replicas: Arc<Replicas>,
+    pub(crate) replicas: Arc<Replicas>,
     /// The server's clock less ours, in microseconds; a little too late rather than too early.
     ahead: i128,
     /// The server's time when it was connected to. A counter of tokens below this may be one of another life, from before a
     /// fail-over or a restart that lost the last of what was written: it does not say which tokens were given.
-    pub(super) since: u64,
+    pub(crate) since: u64,
     /// Counts connections.
-    pub(super) epoch: u64,
+    pub(crate) epoch: u64,
     /// Where the server is.
-    pub(super) addr: ConnectionAddr,
+    pub(crate) addr: ConnectionAddr,
     /// The connection's number at the server, if we may know it.
     id: Option<i64>,
     /// Nothing more is expected of this connection.
@@ -108,7 +108,7 @@ pub(super) struct Connected {
 
 impl Connected {
     /// The server's time now, as far as we know.
-    pub(super) fn server_now(&self) -> u64 {
+    pub(crate) fn server_now(&self) -> u64 {
         u64::try_from(self.ahead + i128::from(SystemClock.now().as_micros())).unwrap_or(0)
     }
 
@@ -116,7 +116,7 @@ impl Connected {
     ///
     /// The command is pinned by the caller: the driver's futures are large, and passed by value there would be a copy of it in
     /// each future on the way.
-    pub(super) async fn while_up<T>(&self, command: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    pub(crate) async fn while_up<T>(&self, command: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         // It hears what is said from now on, so the look must come after.
         let giving_up = self.giving_up.notified();
         if self.given_up.load(Ordering::Acquire) {
@@ -144,7 +144,7 @@ impl fmt::Debug for Link {
 
 impl Link {
     /// Connects; an error if that is not possible now.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         target: Target,
         subscribed: BTreeSet<String>,
         hear: impl Fn(Heard) + Send + Sync + 'static,
@@ -157,7 +157,7 @@ impl Link {
     }
 
     /// Connects if that is possible within a time, and goes on trying if not; an error if trying again can not help.
-    pub(super) async fn open_anyway(
+    pub(crate) async fn open_anyway(
         target: Target,
         subscribed: BTreeSet<String>,
         limit: Duration,
@@ -178,7 +178,7 @@ impl Link {
     }
 
     /// The connection, or a wait until there is one. The caller's own time limit ends the wait.
-    pub(super) async fn connected(&self) -> Result<Arc<Connected>> {
+    pub(crate) async fn connected(&self) -> Result<Arc<Connected>> {
         if self.shared.pid != std::process::id() {
             return Err(Error::invalid(
                 "this client was made before a fork; a child process must connect for itself",
@@ -203,7 +203,7 @@ impl Link {
     }
 
     /// Ends the connection, and all that waits for something there. It is not made again.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.task.abort();
         self.shared.target.source.close();
         if let Status::Up(connected) = self.shared.status.send_replace(Status::Closed) {
@@ -212,12 +212,12 @@ impl Link {
     }
 
     /// The server, for messages.
-    pub(super) fn server(&self) -> &str {
+    pub(crate) fn server(&self) -> &str {
         &self.shared.target.server
     }
 
     /// The connection, if there is one now.
-    pub(super) fn connected_now(&self) -> Option<Arc<Connected>> {
+    pub(crate) fn connected_now(&self) -> Option<Arc<Connected>> {
         match &*self.shared.status.borrow() {
             Status::Up(connected) => Some(Arc::clone(connected)),
             Status::Down(_) | Status::Closed => None,
@@ -225,7 +225,7 @@ impl Link {
     }
 
     /// The number of the connection, if there is one now.
-    pub(super) fn epoch(&self) -> Option<u64> {
+    pub(crate) fn epoch(&self) -> Option<u64> {
         match &*self.shared.status.borrow() {
             Status::Up(connected) => Some(connected.epoch),
             Status::Down(_) | Status::Closed => None,
@@ -233,7 +233,7 @@ impl Link {
     }
 
     /// Whether there is a connection now, and if not, how many there were.
-    pub(super) fn connection(&self) -> Connection {
+    pub(crate) fn connection(&self) -> Connection {
         // Held while both are read, and while both are written.
         let last = self.shared.last();
         match &*self.shared.status.borrow() {
@@ -243,7 +243,7 @@ impl Link {
     }
 
     /// The server's time now, as far as we know, if it is connected.
-    pub(super) fn server_now(&self) -> Option<u64> {
+    pub(crate) fn server_now(&self) -> Option<u64> {
         match &*self.shared.status.borrow() {
             Status::Up(connected) => Some(connected.server_now()),
             Status::Down(_) | Status::Closed => None,
@@ -251,7 +251,7 @@ impl Link {
     }
 
     /// Why a call may have had no answer.
-    pub(super) fn trouble(&self) -> String {
+    pub(crate) fn trouble(&self) -> String {
         match &*self.shared.status.borrow() {
             Status::Up(connected) => {
                 format!("`{}` is connected and silent", self.shared.target.name(&connected.addr))
@@ -262,17 +262,17 @@ impl Link {
     }
 
     /// What the server is, or was when it was last heard of.
-    pub(super) fn facts(&self) -> Option<Arc<Facts>> {
+    pub(crate) fn facts(&self) -> Option<Arc<Facts>> {
         self.shared.last().as_ref().map(|last| Arc::clone(&last.facts))
     }
 
     /// For work that goes on when the caller does not wait for it.
-    pub(super) fn writer(&self) -> Writer {
+    pub(crate) fn writer(&self) -> Writer {
         Writer(Arc::downgrade(&self.shared))
     }
 
     /// What a command on a connection comes to.
-    pub(super) async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         connected: &Connected,
         command: Pin<&mut impl Future<Output = RedisResult<T>>>,
@@ -284,7 +284,7 @@ impl Link {
     }
 
     /// The error for a call whose connection was given up.
-    pub(super) fn given_up(&self) -> Error {
+    pub(crate) fn given_up(&self) -> Error {
         if matches!(&*self.shared.status.borrow(), Status::Closed) {
             return Error::closed();
         }
@@ -293,7 +293,7 @@ impl Link {
     }
 
     /// Reads what a command came to. A connection that broke is made anew.
-    pub(super) fn answer<T>(&self, connected: &Connected, answer: RedisResult<T>) -> Result<T> {
+    pub(crate) fn answer<T>(&self, connected: &Connected, answer: RedisResult<T>) -> Result<T> {
         answer.map_err(|error| {
             let lost = error.is_io_error() || error.is_connection_dropped() || error.is_unrecoverable_error();
             if lost || code(&error) == "READONLY" {
@@ -304,14 +304,14 @@ impl Link {
     }
 
     /// Hears a channel from now on, on this connection and all that follow.
-    pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<()> {
         self.shared.subscribed().insert(channel.to_owned());
         let connected = self.connected().await?;
         let mut connection = connected.connection.clone();
         self.call(&connected, pin!(connection.subscribe(channel))).await
     }
 
-    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
+    pub(crate) async fn unsubscribe(&self, channel: &str) -> Result<()> {
         self.shared.subscribed().remove(channel);
         let connected = self.connected().await?;
         let mut connection = connected.connection.clone();
@@ -320,10 +320,10 @@ impl Link {
 }
 
 /// Writes what nobody waits for.
-pub(super) struct Writer(Weak<Shared>);
+pub(crate) struct Writer(Weak<Shared>);
 
 impl Writer {
-    pub(super) async fn run(&self, script: &Invocation) {
+    pub(crate) async fn run(&self, script: &Invocation) {
         let Some(shared) = self.0.upgrade() else { return };
         let Status::Up(connected) = shared.status.borrow().clone() else { return };
         drop(shared);

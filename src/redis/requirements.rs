@@ -2,34 +2,34 @@
 
 use redis::ConnectionAddr;
 
-use super::failure::{ENGINE, too_old};
-use super::source::Source;
+use super::address::Source;
+use super::errors::{ENGINE, too_old};
 use crate::error::{Error, Result};
 
 /// Where a server is, and what is expected of it.
-pub(super) struct Target {
-    pub(super) source: Source,
+pub(crate) struct Target {
+    pub(crate) source: Source,
     /// For messages; never with a password.
-    pub(super) server: String,
+    pub(crate) server: String,
     /// Live with a server that may throw locks away when its memory is full.
-    pub(super) eviction_allowed: bool,
+    pub(crate) eviction_allowed: bool,
     /// How many replicas it has must be known.
-    pub(super) counts_replicas: bool,
+    pub(crate) counts_replicas: bool,
 }
 
 /// What the server is, as far as it matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
-    pub(super) version: (u32, u32),
-    pub(super) run_id: String,
+pub(crate) struct Facts {
+    pub(crate) version: (u32, u32),
+    pub(crate) run_id: String,
     /// It writes down what it does, and knows it again after a restart. Pictures now and then (RDB) miss the last of it.
-    pub(super) remembers: bool,
-    pub(super) evicts: bool,
+    pub(crate) remembers: bool,
+    pub(crate) evicts: bool,
 }
 
 impl Target {
     /// A server, for messages.
-    pub(super) fn name(&self, addr: &ConnectionAddr) -> String {
+    pub(crate) fn name(&self, addr: &ConnectionAddr) -> String {
         match self.source {
             Source::Fixed(_) | Source::Member(_) => self.server.clone(),
             Source::Sentinels(_) => format!("{} ({addr})", self.server),
@@ -37,7 +37,7 @@ impl Target {
     }
 
     /// Some servers, and things that stand before servers, repeat what they do not understand: the login, for one.
-    pub(super) fn without_password(&self, error: Error) -> Error {
+    pub(crate) fn without_password(&self, error: Error) -> Error {
         let Some(password) = self.source.password() else { return error };
         let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         if ![error.to_string(), format!("{error:?}"), source].iter().any(|text| text.contains(password)) {
@@ -55,7 +55,7 @@ impl Target {
     }
 
     /// Reads what the server says of itself, and refuses one that can not keep locks.
-    pub(super) fn check(&self, info: &str, server: &str, epoch: u64) -> Result<Facts> {
+    pub(crate) fn check(&self, info: &str, server: &str, epoch: u64) -> Result<Facts> {
         let field = |name: &str| {
             info.lines()
                 .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))

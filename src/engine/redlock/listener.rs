@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::super::link::Heard;
-use super::super::reply;
 use super::rules::majority;
 use crate::claim::OwnerId;
 use crate::engine::{Hint, Hints};
+use crate::redis::holder;
+use crate::redis::link::Heard;
 
 /// How long the others have to say the same.
 const MOMENT: Duration = Duration::from_millis(12);
@@ -52,7 +52,7 @@ impl Ears {
                 self.give(Hint::Verify);
                 self.give(Hint::WakeAll);
             }
-            Heard::Message(_, text) => match reply::hint(&text) {
+            Heard::Message(_, text) => match holder::hint(&text) {
                 Hint::Wake(owner) => self.call(number, owner),
                 hint => self.give(hint),
             },
