@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "file")]
+#[cfg(feature = "_table")]
 use serde::{Deserialize, Serialize};
 
 mod owner;
@@ -55,7 +55,7 @@ pub type Seat = u64;
 
 /// Who holds, for humans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "_table", derive(Serialize, Deserialize))]
 pub struct Holder {
     /// The machine.
     pub host: String,
@@ -206,7 +206,7 @@ pub struct Step<T> {
 
 /// A live claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "_table", derive(Serialize, Deserialize))]
 pub struct Claim {
     /// Whose it is.
     pub owner: OwnerId,
@@ -236,7 +236,7 @@ pub struct Claim {
 
 /// A place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "_table", derive(Serialize, Deserialize))]
 pub struct Waiter {
     /// Who waits.
     pub owner: OwnerId,
@@ -262,7 +262,7 @@ pub struct Waiter {
 
 /// One entry in the log of an election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "_table", derive(Serialize, Deserialize))]
 pub struct Change {
     /// Its number, counted from 1 without gaps.
     pub number: u64,

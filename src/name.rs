@@ -97,7 +97,7 @@ impl fmt::Debug for Name {
 ///
 /// The two forms can not be confused: a name that is stored as it is never ends in the mark that hashed ones
 /// carry, because such a name is hashed too.
-#[cfg(feature = "file")]
+#[cfg(feature = "_table")]
 pub(crate) fn fold(text: &str, longest: usize) -> std::borrow::Cow<'_, str> {
     use sha2::Digest as _;
     use std::fmt::Write as _;
@@ -120,7 +120,7 @@ pub(crate) fn fold(text: &str, longest: usize) -> std::borrow::Cow<'_, str> {
     folded.into()
 }
 
-#[cfg(all(test, feature = "file"))]
+#[cfg(all(test, feature = "_table"))]
 mod tests {
     use super::*;
 

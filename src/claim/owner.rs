@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
-#[cfg(feature = "file")]
+#[cfg(feature = "_table")]
 use serde::{Deserialize, Serialize};
 
 /// One acquisition: not a thread, not a host. Never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "_table", derive(Serialize, Deserialize))]
 pub struct OwnerId(pub u128);
 
 impl fmt::Debug for OwnerId {

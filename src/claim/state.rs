@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "file")]
+#[cfg(feature = "_table")]
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{
@@ -14,7 +14,7 @@ use crate::claim::{
 
 /// All that is known of one name, except its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "_table", derive(Serialize, Deserialize))]
 pub struct State {
     /// What the users of the name say its capacity is.
     pub(super) declared: u32,
@@ -39,14 +39,14 @@ pub struct State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "_table", derive(Serialize, Deserialize))]
 pub(super) struct Upgrade {
     pub(super) owner: OwnerId,
     pub(super) alive_until: Micros,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "file", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "_table", derive(Serialize, Deserialize))]
 pub(super) struct Log {
     pub(super) count: u64,
     /// When the last change was.
