@@ -39,6 +39,7 @@ pub mod memory;
 pub mod redis;
 #[cfg(feature = "redis")]
 pub mod redlock;
+pub(crate) mod table;
 
 pub use crate::connect::open;
 
@@ -335,34 +336,6 @@ impl Hints {
 impl fmt::Debug for Hints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hints")
-    }
-}
-
-/// Shows a name's state as of `now`.
-pub(crate) fn view<'a>(
-    state: &crate::claim::State,
-    waiters: impl Iterator<Item = &'a Waiter>,
-    seen: u64,
-    now: u64,
-) -> View {
-    let since = |then: u64| Duration::from_micros(now.saturating_sub(then));
-    View {
-        capacity: state.capacity(),
-        claims: state
-            .claims(now)
-            .map(|claim| HeldClaim {
-                claim: claim.clone(),
-                held_for: since(claim.since),
-                ends_in: Duration::from_micros(claim.expires - now),
-            })
-            .collect(),
-        waiters: waiters
-            .map(|waiter| Waiting { waiter: waiter.clone(), waited: since(waiter.since) })
-            .collect(),
-        waiting: state.waiting(),
-        closed_for: Duration::from_micros(state.closed_until().saturating_sub(now)),
-        changes: state.changes(seen),
-        change_count: state.change_count(),
     }
 }
 

@@ -6,6 +6,7 @@
 //! It locks one machine only. A process that is stopped (SIGSTOP) is not dead; it loses its claims when their leases end.
 //! After a crash of the machine no claim is left, and tokens go on rising.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,28 +14,32 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released, Seat, State, Step, Wake, World};
+use crate::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released, Seat};
+use crate::engine::table::{Acquire, Alter, Break, Look, Notice, Release, Request, Resize};
 use crate::engine::{
     AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
-    View, Watching, refusal, view,
+    View, Watching, refusal,
 };
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 use crate::random;
 
-use desk::{Desk, Outgoing, holders};
-use dir::{Dir, Place};
-use failure::failed;
-use rows::{RowError, Rows};
-use seats::{Peers, Post, SeatFile};
-use store::{Outcome, Store};
+use self::claims::Done;
+use self::dir::{Dir, Place};
+use self::liveness::{LifeFile, Peers};
+use self::mailbox::Sender;
+use self::session::Session;
+use self::store::{End, Store};
 
-mod desk;
+mod cells;
+mod claims;
 mod dir;
 mod failure;
 mod fork;
+mod liveness;
+mod mailbox;
 mod rows;
-mod seats;
+mod session;
 mod store;
 mod trust;
 
@@ -54,13 +59,12 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
     delays: true,
 };
 
-/// One client's place at a store.
+/// One client of a store.
 #[derive(Debug)]
 pub(crate) struct File {
-    seat: Seat,
-    desk: Arc<Desk>,
+    session: Arc<Session>,
     /// Given up when the client is closed.
-    seat_file: Mutex<Option<SeatFile>>,
+    life: Mutex<Option<LifeFile>>,
     hints: Arc<OnceLock<Hints>>,
     runtime: Handle,
     tasks: Mutex<Tasks>,
@@ -89,16 +93,15 @@ impl File {
         let store = Store::open(&dir)?;
         // A number that nobody else has, without a word to the store.
         let seat = random::number()?;
-        let seat_file = SeatFile::take(&dir, seat)?;
-        let post = Post::new(&dir)?;
-        let desk = Arc::new(Desk { dir, store, peers: Peers::default(), post, seat });
+        let life = LifeFile::create(&dir, seat)?;
+        let sender = Sender::new(&dir)?;
+        let session = Arc::new(Session { dir, store, peers: Peers::default(), sender, seat });
         if seat.is_multiple_of(TIDY_EVERY) {
-            seats::tidy(&desk.dir, &desk.peers);
+            liveness::tidy(&session.dir, &session.peers);
         }
         let file = File {
-            seat,
-            desk,
-            seat_file: Mutex::new(Some(seat_file)),
+            session,
+            life: Mutex::new(Some(life)),
             hints: Arc::default(),
             runtime,
             tasks: Mutex::default(),
@@ -111,47 +114,39 @@ impl File {
 
     /// Clears away a part of what nobody may ask for again.
     async fn sweep(&self) -> Result<()> {
-        let desk = Arc::clone(&self.desk);
-        let outgoing = self.desk.write(move |writing| desk.sweep(writing)).await?;
-        self.deliver(outgoing);
+        let session = Arc::clone(&self.session);
+        let notices = self.session.write(move |transaction| session.sweep(transaction)).await?;
+        self.deliver(notices);
         Ok(())
     }
 
-    fn check_seated(&self) -> Result<()> {
-        let seated = self.seat_file.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        if seated { Ok(()) } else { Err(Error::closed()) }
+    fn check_open(&self) -> Result<()> {
+        let open = self.life.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if open { Ok(()) } else { Err(Error::closed()) }
     }
 
     /// Runs one request on a name.
-    async fn on_name<T: Send + 'static>(
-        &self,
-        name: &Name,
-        request: impl FnOnce(&mut State, &mut Rows<'_, '_>, World<'_>) -> Result<Step<T>, RowError>
-        + Send
-        + 'static,
-    ) -> Result<T> {
-        self.check_seated()?;
-        let (desk, name) = (Arc::clone(&self.desk), name.clone());
-        let (answer, outgoing) =
-            self.desk.write(move |writing| desk.on_name(writing, &name, request)).await?;
-        self.deliver(outgoing);
+    async fn on_name<R>(&self, name: &Name, request: R) -> Result<R::Answer>
+    where
+        R: Request + Send + 'static,
+        R::Answer: Send,
+    {
+        self.check_open()?;
+        let (session, name) = (Arc::clone(&self.session), name.clone());
+        let written = self.session.write(move |transaction| session.on_name(transaction, &name, &request));
+        let Done { answer, notices, blocking } = written.await?;
+        self.deliver(notices);
+        self.watch_deaths(blocking);
         Ok(answer)
     }
 
-    fn deliver(&self, outgoing: Outgoing) {
-        let mut by_seat: BTreeMap<Seat, Vec<OwnerId>> = BTreeMap::new();
-        for Wake { owner, seat } in outgoing.wakes {
-            match self.hints.get().filter(|_| seat == self.seat) {
-                Some(hints) => hints.give(Hint::Wake(owner)),
-                None => by_seat.entry(seat).or_default().push(owner),
-            }
+    /// Passes on what follows from a transaction.
+    fn deliver(&self, mut notices: Vec<Notice>) {
+        if let Some(hints) = self.hints.get() {
+            let own = notices.extract_if(.., |notice| notice.seat == self.session.seat);
+            own.for_each(|notice| hints.give(notice.hint));
         }
-        for (seat, owners) in by_seat {
-            self.desk.post.send(seat, &seats::wake_message(owners.into_iter()));
-        }
-        for (seat, message) in outgoing.messages {
-            self.desk.post.send(seat, &message);
-        }
+        self.session.sender.send(notices);
     }
 
     /// Listens for hints from now on.
@@ -160,8 +155,8 @@ impl File {
         if tasks.mailbox.is_some() {
             return Ok(());
         }
-        self.desk.store.check(&self.desk.dir)?;
-        let mailbox = self.desk.post.listen(&self.desk.dir, self.seat)?;
+        self.session.store.check(&self.session.dir)?;
+        let mailbox = self.session.sender.listen(&self.session.dir, self.session.seat)?;
         let hints = Arc::clone(&self.hints);
         let listening = self.runtime.spawn(async move {
             while let Ok(heard) = mailbox.receive().await {
@@ -189,9 +184,9 @@ impl File {
             if tasks.deaths.contains_key(&seat) {
                 continue;
             }
-            let (desk, hints) = (Arc::clone(&self.desk), Arc::clone(&self.hints));
+            let (session, hints) = (Arc::clone(&self.session), Arc::clone(&self.hints));
             let watching = self.runtime.spawn(async move {
-                seats::death(&desk.dir, &desk.peers, seat).await;
+                liveness::death(&session.dir, &session.peers, seat).await;
                 if let Some(hints) = hints.get() {
                     hints.give(Hint::WakeAll);
                 }
@@ -201,7 +196,7 @@ impl File {
     }
 
     fn stop_tasks(&self) {
-        if self.desk.store.check_process().is_err() {
+        if self.session.store.check_process().is_err() {
             // The child of a fork: they run in the parent.
             return;
         }
@@ -229,34 +224,28 @@ impl Engine for File {
 
     fn acquire<'a>(&'a self, name: &'a Name, ask: &'a Ask) -> Reply<'a, Answer> {
         Box::pin(async move {
-            self.check_seated()?;
+            self.check_open()?;
             loop {
                 let listening = self.listening();
-                let (desk, name, ask) = (Arc::clone(&self.desk), name.clone(), ask.clone());
-                let written = self.desk.write(move |writing| {
-                    let mut blocking = HashSet::new();
-                    let (answer, outgoing) = desk.on_name(writing, &name, |state, queue, world| {
-                        let step = state.ask(queue, &ask, desk.seat, world)?;
-                        if matches!(step.answer, Answer::Queued(_)) {
-                            blocking = holders(state, world.now, desk.seat);
-                        }
-                        Ok(step)
-                    })?;
+                let (session, name, ask) = (Arc::clone(&self.session), name.clone(), ask.clone());
+                let written = self.session.write(move |transaction| {
+                    let request = Acquire { ask: Cow::Owned(ask), seat: session.seat };
+                    let done = session.on_name(transaction, &name, &request)?;
                     // Nobody joins the queue who can not be called.
-                    let deaf = matches!(answer, Answer::Queued(_)) && !listening;
+                    let deaf = Acquire::is_queued(&done.answer) && !listening;
                     if deaf {
-                        writing.outcome = Outcome::Abort;
+                        transaction.end = End::Abort;
                         return Ok(None);
                     }
-                    Ok(Some((answer, outgoing, blocking)))
+                    Ok(Some(done))
                 });
                 match written.await? {
                     None => self.open_mailbox()?,
-                    Some((answer, outgoing, blocking)) => {
-                        self.deliver(outgoing);
+                    Some(Done { answer, notices, blocking }) => {
+                        self.deliver(notices);
                         self.watch_deaths(blocking);
                         // After the write: a look before it would miss a move in between.
-                        self.desk.store.check_written(&self.desk.dir)?;
+                        self.session.store.check_written(&self.session.dir)?;
                         return Ok(answer);
                     }
                 }
@@ -266,15 +255,15 @@ impl Engine for File {
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
         Box::pin(async move {
-            self.check_seated()?;
+            self.check_open()?;
             // Who holds for long is told when its claim is broken.
             self.open_mailbox()?;
-            let (desk, renewals) = (Arc::clone(&self.desk), renewals.to_vec());
-            let written = self.desk.write(move |writing| {
-                renewals.iter().map(|renewal| desk.renew(writing, renewal)).collect::<Result<Vec<_>>>()
+            let (session, renewals) = (Arc::clone(&self.session), renewals.to_vec());
+            let written = self.session.write(move |transaction| {
+                renewals.iter().map(|renewal| session.renew(transaction, renewal)).collect::<Result<Vec<_>>>()
             });
             let verdicts = written.await?;
-            self.desk.store.check_written(&self.desk.dir)?;
+            self.session.store.check_written(&self.session.dir)?;
             // Those who hold for long see to it that the store stays small. If it can not be done now, it is done later.
             if let Err(error) = self.sweep().await {
                 tracing::debug!(target: "leasehold", %error, "not swept");
@@ -284,7 +273,7 @@ impl Engine for File {
     }
 
     fn release<'a>(&'a self, name: &'a Name, owner: OwnerId, used: u64) -> Reply<'a, Released> {
-        Box::pin(self.on_name(name, move |state, queue, world| state.release(queue, owner, used, world)))
+        Box::pin(self.on_name(name, Release { owner, used }))
     }
 
     fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
@@ -292,35 +281,19 @@ impl Engine for File {
             if matches!(alteration, Alteration::Upgrade) {
                 self.open_mailbox()?;
             }
-            let own = self.seat;
-            let altered = self.on_name(name, move |state, queue, world| {
-                let step = state.alter(queue, owner, alteration, world)?;
-                let blocking = match step.answer {
-                    Answer::Queued(_) => holders(state, world.now, own),
-                    _ => HashSet::new(),
-                };
-                Ok(Step { answer: (step.answer, blocking), wakes: step.wakes })
-            });
-            let (answer, blocking) = altered.await?;
-            self.watch_deaths(blocking);
-            Ok(answer)
+            self.on_name(name, Alter { owner, alteration }).await
         })
     }
 
     fn resize<'a>(&'a self, name: &'a Name, declared: u32, capacity: u32) -> Reply<'a, ()> {
         Box::pin(async move {
-            let resized =
-                self.on_name(name, move |state, queue, world| state.resize(queue, declared, capacity, world));
-            resized.await?.map_err(|refused| refusal(name, refused))
+            let resized = self.on_name(name, Resize { declared, capacity }).await?;
+            resized.map_err(|refused| refusal(name, refused))
         })
     }
 
     fn look<'a>(&'a self, name: &'a Name, seen: u64) -> Reply<'a, View> {
-        Box::pin(self.on_name(name, move |state, queue, world| {
-            let step = state.sweep(queue, world)?;
-            let waiters = queue.waiters(usize::MAX)?;
-            Ok(Step { answer: view(state, waiters.iter(), seen, world.now), wakes: step.wakes })
-        }))
+        Box::pin(self.on_name(name, Look { seen }))
     }
 
     fn list<'a>(
@@ -330,64 +303,53 @@ impl Engine for File {
         after: Option<&'a str>,
         limit: usize,
     ) -> Reply<'a, Vec<(Name, View)>> {
-        Box::pin(async move { self.desk.list(family, prefix, after, limit) })
+        Box::pin(async move { self.session.list(family, prefix, after, limit) })
     }
 
     fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
-        Box::pin(async move {
-            let broken: Vec<Claim> =
-                self.on_name(name, |state, queue, world| state.break_claims(queue, world)).await?;
-            let messages =
-                broken.iter().map(|claim| (claim.seat, seats::broken_message(claim.owner))).collect();
-            self.deliver(Outgoing { wakes: Vec::new(), messages });
-            Ok(broken)
-        })
+        Box::pin(self.on_name(name, Break))
     }
 
     fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
-        Box::pin(async move {
-            let key = rows::cell_key(name);
-            self.desk.store.read(&self.desk.dir, |txn, table| {
-                desk::cell(name, table.get(txn, &key).map_err(failed)?, self.desk.dir.now())
-            })
-        })
+        Box::pin(async move { self.session.read_cell(name) })
     }
 
     fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
         Box::pin(async move {
-            self.check_seated()?;
-            let (desk, name) = (Arc::clone(&self.desk), name.clone());
-            let written = self.desk.write(move |writing| desk.swap(writing, &name, version, value));
-            let (swapped, outgoing) = written.await?;
-            self.deliver(outgoing);
+            self.check_open()?;
+            let (session, name) = (Arc::clone(&self.session), name.clone());
+            let written =
+                self.session.write(move |transaction| session.swap_cell(transaction, &name, version, value));
+            let (swapped, notices) = written.await?;
+            self.deliver(notices);
             Ok(swapped)
         })
     }
 
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
         Box::pin(async move {
-            self.check_seated()?;
+            self.check_open()?;
             self.open_mailbox()?;
-            let key = rows::watcher_key(name, self.seat);
-            let written = self.desk.write(move |writing| match watching {
-                Watching::On => writing.put(&key, &[]),
-                Watching::Off => writing.delete(&key),
+            let key = rows::watcher_key(name, self.session.seat);
+            let written = self.session.write(move |transaction| match watching {
+                Watching::On => transaction.put(&key, &[]),
+                Watching::Off => transaction.delete(&key),
             });
             written.await
         })
     }
 
     fn lifeline(&self) -> Result<Option<OwnedFd>> {
-        self.desk.store.check_process()?;
-        let mut seat_file = self.seat_file.lock().unwrap_or_else(PoisonError::into_inner);
-        let seat_file = seat_file.as_mut().ok_or_else(Error::closed)?;
-        seat_file.lifeline(&self.desk.dir).map(Some)
+        self.session.store.check_process()?;
+        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        let life = life.as_mut().ok_or_else(Error::closed)?;
+        life.lifeline(&self.session.dir).map(Some)
     }
 
     fn close(&self) -> Reply<'_, ()> {
         Box::pin(async move {
             self.stop_tasks();
-            drop(self.seat_file.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(self.life.lock().unwrap_or_else(PoisonError::into_inner).take());
             Ok(())
         })
     }

@@ -30,8 +30,8 @@ pub(super) fn failed(error: impl Into<RowError>) -> Error {
 }
 
 /// A row that can not be understood.
-pub(super) fn unreadable(name: &Name, error: RowError) -> Error {
-    damaged(&format!("the row of `{name}` can not be read"), Some(error.into()))
+pub(super) fn unreadable(name: &Name, error: impl Into<RowError>) -> Error {
+    damaged(&format!("the row of `{name}` can not be read"), Some(error.into().into()))
 }
 
 /// Something that we did not write.

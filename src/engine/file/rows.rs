@@ -16,29 +16,21 @@ use heed::types::Bytes;
 use heed::{Database, RwTxn};
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{Micros, OwnerId, Queue, Seat, State, Waiter};
+use crate::claim::{Micros, OwnerId, Queue, Seat, Waiter};
+use crate::engine::table::Waiters;
+use crate::engine::table::row::{Record, decode, encode};
 use crate::name::{Family, Name, fold};
 
 /// The one table.
 pub(super) type Table = Database<'static, Bytes, Bytes>;
 
 /// The longest name that is stored as it is. Keys of the store are at most 511 bytes.
-const LONGEST_KEY: usize = 480;
+pub(super) const LONGEST_KEY: usize = 480;
 
 pub(super) const FLOOR: &[u8] = b"f";
 pub(super) const CURSOR: &[u8] = b"x";
 /// Names and cells lie between these.
 pub(super) const SWEPT: std::ops::Range<&[u8]> = b"c".as_slice()..b"o".as_slice();
-
-/// The state of a name.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    /// The name, where the key is only a part of it and a hash.
-    pub(super) text: Option<String>,
-    /// The next place in the queue.
-    pub(super) next_place: u64,
-    pub(super) state: State,
-}
 
 /// A cell.
 #[derive(Debug, Serialize, Deserialize)]
@@ -91,12 +83,6 @@ pub(super) fn text_of<'a>(key: &'a [u8], record: &'a Record) -> Option<&'a str> 
     record.text.as_deref().or_else(|| std::str::from_utf8(key.get(2..)?).ok())
 }
 
-/// The text to store beside a key, if the key is not the whole name.
-pub(super) fn text_beside_key(name: &Name) -> Option<String> {
-    let whole = matches!(fold(name.as_str(), LONGEST_KEY), std::borrow::Cow::Borrowed(_));
-    (!whole).then(|| name.as_str().to_owned())
-}
-
 pub(super) fn cell_key(name: &Name) -> Vec<u8> {
     let mut key = vec![b'c'];
     key.extend_from_slice(fold(name.as_str(), LONGEST_KEY).as_bytes());
@@ -142,16 +128,6 @@ pub(super) enum RowError {
     Encoding(#[from] postcard::Error),
 }
 
-pub(super) fn encode<T: Serialize>(row: &T) -> Result<Vec<u8>, RowError> {
-    // Room for one claim with the usual names in it: a row that grows byte by byte is copied five times.
-    const USUAL: usize = 256;
-    Ok(postcard::to_extend(row, Vec::with_capacity(USUAL))?)
-}
-
-pub(super) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RowError> {
-    Ok(postcard::from_bytes(bytes)?)
-}
-
 /// The queue of a name, as rows.
 pub(super) struct Rows<'a, 'txn> {
     pub(super) table: Table,
@@ -170,9 +146,9 @@ impl Rows<'_, '_> {
     }
 
     /// The first waiters, in order.
-    pub(super) fn waiters(&self, most: usize) -> Result<Vec<Waiter>, RowError> {
+    fn first_waiters(&self, most: usize) -> Result<Vec<Waiter>, RowError> {
         let rows = self.table.prefix_iter(self.txn, &prefix(b'q', self.name_key))?;
-        rows.take(most).map(|row| decode(row?.1)).collect()
+        rows.take(most).map(|row| Ok(decode(row?.1)?)).collect()
     }
 }
 
@@ -180,7 +156,7 @@ impl Queue for Rows<'_, '_> {
     type Error = RowError;
 
     fn first(&self) -> Result<Option<Waiter>, RowError> {
-        Ok(self.waiters(1)?.pop())
+        Ok(self.first_waiters(1)?.pop())
     }
 
     fn push(&mut self, waiter: Waiter) -> Result<(), RowError> {
@@ -207,5 +183,11 @@ impl Queue for Rows<'_, '_> {
         let key = self.place_key(place);
         self.table.delete(self.txn, &owner_key(owner))?;
         Ok(self.table.delete(self.txn, &key)?)
+    }
+}
+
+impl Waiters for Rows<'_, '_> {
+    fn waiters(&self) -> Result<Vec<Waiter>, RowError> {
+        self.first_waiters(usize::MAX)
     }
 }

@@ -139,7 +139,7 @@ impl Store {
     pub(super) async fn write<T, F>(self: &Arc<Store>, dir: &Arc<Dir>, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Writing<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
     {
         if let Some(gate) = self.try_gate(dir)? {
             return self.write_behind(gate, dir, work);
@@ -154,7 +154,7 @@ impl Store {
     async fn write_in_lane<T, F>(self: &Arc<Store>, dir: &Arc<Dir>, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Writing<'_>) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
     {
         let lane = Arc::clone(&self.lane).lock_owned().await;
         let wanted = Wanted::default();
@@ -182,17 +182,17 @@ impl Store {
         &self,
         gate: Gate<'_>,
         dir: &Dir,
-        work: impl FnOnce(&mut Writing<'_>) -> Result<T>,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
         // Read behind the gate, so that no write is dated before the one that went through it first.
         let now = dir.base + self.check(dir)?;
         let txn = self.env()?.write_txn().map_err(failed)?;
-        let mut writing = Writing { txn, table: self.table, now, outcome: Outcome::Commit };
-        let done = work(&mut writing)?;
-        if writing.outcome == Outcome::Commit {
-            writing.txn.commit().map_err(failed)?;
+        let mut transaction = Transaction { txn, table: self.table, now, end: End::Commit };
+        let done = work(&mut transaction)?;
+        if transaction.end == End::Commit {
+            transaction.txn.commit().map_err(failed)?;
         } else {
-            writing.txn.abort();
+            transaction.txn.abort();
         }
         drop(gate);
         Ok(done)
@@ -492,22 +492,22 @@ impl Drop for Wanted {
     }
 }
 
-/// What becomes of a write.
+/// How a transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum End {
     Commit,
     Abort,
 }
 
-/// A write that is going on.
-pub(super) struct Writing<'a> {
+/// A write that is going on: all of it is stored, or nothing.
+pub(super) struct Transaction<'a> {
     pub(super) txn: RwTxn<'a>,
     pub(super) table: Table,
     pub(super) now: u64,
-    pub(super) outcome: Outcome,
+    pub(super) end: End,
 }
 
-impl Writing<'_> {
+impl Transaction<'_> {
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
         self.table.get(&self.txn, key).map_err(failed)
     }

@@ -1,24 +1,22 @@
-//! Seats: who lives, and how to reach them.
+//! The liveness of clients: how a client shows that it lives, and how others see that it died.
 //!
-//! A client keeps a named pipe of its own open, and locked, for as long as it lives. The kernel frees the lock and closes
-//! the pipe when the process ends, however it ends. So whoever can take the lock knows that the client is dead, and
-//! whoever reads from the pipe is told when it dies. No process number is trusted for that: it works across
-//! containers that share the directory.
+//! A client keeps a named pipe of its own open, and locked, for as long as it lives. The kernel
+//! frees the lock and closes the pipe when the process ends, however it ends. So whoever can take
+//! the lock knows that the client is dead, and whoever reads from the pipe is told when it dies.
+//! No process number is trusted for that: it works across containers that share the directory.
 //!
-//! A client can give a copy of its pipe to another program (`lifeline`), which then keeps it alive. The client's process
-//! locks a second file beside the pipe, which no other program inherits. If that one is free and the pipe is not, the
-//! process has ended and the other program goes on: then the claims of the client are kept without renewal.
-//!
-//! A client that waits listens on a datagram socket beside it. A message is a hint; losing one costs time only.
+//! A client can give a copy of its pipe to another program (`lifeline`), which then keeps it alive.
+//! The client's process locks a second file beside the pipe, which no other program inherits. If
+//! that one is free and the pipe is not, the process has ended and the other program goes on: then
+//! the claims of the client are kept without renewal.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkfifoat};
@@ -27,12 +25,11 @@ use tokio::net::unix::pipe;
 use super::dir::Dir;
 use super::failure::io_failed;
 use super::fork::NotInChild;
+use super::mailbox::wake_path;
 use super::store;
 use super::trust::Share;
-use crate::claim::{OwnerId, Seat};
-use crate::engine::Hint;
+use crate::claim::Seat;
 use crate::error::Result;
-use crate::name::{Family, Name};
 
 /// How often a peer is looked at whose end can not be waited for.
 const LOOK: Duration = Duration::from_millis(20);
@@ -41,16 +38,16 @@ const LOOK_ANYWAY: Duration = Duration::from_secs(1);
 
 /// A client's proof of life.
 #[derive(Debug)]
-pub(super) struct SeatFile {
+pub(super) struct LifeFile {
     path: NotInChild<PathBuf>,
     locked: File,
     /// Locked by this process alone, from when the client first gave its lifeline away.
     process: Option<File>,
 }
 
-impl SeatFile {
-    /// Takes a seat. It is seen by others only once it is locked.
-    pub(super) fn take(dir: &Dir, seat: Seat) -> Result<SeatFile> {
+impl LifeFile {
+    /// Makes the pipe of a client. It is seen by others only once it is locked.
+    pub(super) fn create(dir: &Dir, seat: Seat) -> Result<LifeFile> {
         let path = alive_path(dir, seat);
         let new = path.with_extension("new");
         let made = (|| {
@@ -61,7 +58,7 @@ impl SeatFile {
             Ok(pipe)
         })();
         let locked = made.map_err(|error: io::Error| io_failed("write to", &new, error))?;
-        Ok(SeatFile { path: NotInChild::new(path), locked, process: None })
+        Ok(LifeFile { path: NotInChild::new(path), locked, process: None })
     }
 
     /// A copy of the locked pipe. Whoever has it open keeps the client alive, for the lock belongs to the
@@ -89,10 +86,10 @@ impl SeatFile {
     }
 }
 
-impl Drop for SeatFile {
+impl Drop for LifeFile {
     fn drop(&mut self) {
         if self.path.at_home() {
-            remove_seat(&self.path);
+            remove_files(&self.path);
         }
     }
 }
@@ -108,7 +105,7 @@ fn lock_and_show(file: &File, new: &Path, path: &Path, share: Share) -> io::Resu
 }
 
 /// Removes what shows that a client lives. The second file goes first, so that it is never left alone.
-fn remove_seat(path: &Path) {
+fn remove_files(path: &Path) {
     fs::remove_file(process_path(path)).ok();
     fs::remove_file(path).ok();
 }
@@ -145,7 +142,7 @@ impl Peers {
                 return true;
             }
             open.remove(&seat);
-            remove_seat(&alive_path(dir, seat));
+            remove_files(&alive_path(dir, seat));
             return false;
         }
         match open_peer(dir, seat) {
@@ -157,7 +154,7 @@ impl Peers {
                 true
             }
             Ok(_) => {
-                remove_seat(&alive_path(dir, seat));
+                remove_files(&alive_path(dir, seat));
                 false
             }
             // Out of file descriptors, say: nothing is known, and nobody is declared dead.
@@ -232,150 +229,5 @@ fn remove_old_links(dir: &Dir) {
         if links && made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > OLD)) {
             fs::remove_dir_all(entry.path()).ok();
         }
-    }
-}
-
-fn wake_path(boot: &Path, seat: Seat) -> PathBuf {
-    boot.join("wake").join(seat.to_string())
-}
-
-/// The addresses of sockets in a directory. The name of a socket may be 107 bytes long at most; a longer one is reached
-/// through the open directory.
-#[derive(Debug)]
-struct Addresses {
-    boot: PathBuf,
-    opened: Option<File>,
-}
-
-impl Addresses {
-    fn new(dir: &Dir) -> Result<Addresses> {
-        // Room for a slash and the longest number.
-        const LONGEST: usize = 107 - 21;
-        let wake = dir.boot.join("wake");
-        let opened = if wake.as_os_str().len() > LONGEST {
-            Some(File::open(&wake).map_err(|error| io_failed("open", &wake, error))?)
-        } else {
-            None
-        };
-        Ok(Addresses { boot: dir.boot.clone(), opened })
-    }
-
-    fn of(&self, seat: Seat) -> PathBuf {
-        match &self.opened {
-            Some(dir) => PathBuf::from(format!("/proc/self/fd/{}/{seat}", dir.as_raw_fd())),
-            None => wake_path(&self.boot, seat),
-        }
-    }
-}
-
-/// Sends hints to other clients.
-#[derive(Debug)]
-pub(super) struct Post {
-    /// Made when there is something to send.
-    socket: OnceLock<UnixDatagram>,
-    addresses: Addresses,
-}
-
-impl Post {
-    pub(super) fn new(dir: &Dir) -> Result<Post> {
-        Ok(Post { socket: OnceLock::new(), addresses: Addresses::new(dir)? })
-    }
-
-    fn socket(&self) -> io::Result<&UnixDatagram> {
-        if let Some(socket) = self.socket.get() {
-            return Ok(socket);
-        }
-        let socket = UnixDatagram::unbound()?;
-        socket.set_nonblocking(true)?;
-        Ok(self.socket.get_or_init(|| socket))
-    }
-
-    /// Sends a message; whoever it is for asks again in time if it is lost.
-    pub(super) fn send(&self, seat: Seat, message: &[u8]) {
-        const TRIES: u32 = 100;
-        let address = self.addresses.of(seat);
-        let Ok(socket) = self.socket() else { return };
-        for _ in 0..TRIES {
-            match socket.send_to(message, &address) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    // Nobody listens there any more.
-                    fs::remove_file(&address).ok();
-                    return;
-                }
-                _ => return,
-            }
-        }
-    }
-
-    /// Listens for what is sent to `seat`.
-    pub(super) fn listen(&self, dir: &Dir, seat: Seat) -> Result<Mailbox> {
-        let path = wake_path(&dir.boot, seat);
-        let socket = tokio::net::UnixDatagram::bind(self.addresses.of(seat)).and_then(|socket| {
-            fs::set_permissions(&path, fs::Permissions::from_mode(dir.share.file_mode()))?;
-            Ok(socket)
-        });
-        let socket = socket.map_err(|error| io_failed("listen at", &path, error))?;
-        Ok(Mailbox { socket: NotInChild::new(socket), path })
-    }
-}
-
-/// Where a client hears hints.
-#[derive(Debug)]
-pub(super) struct Mailbox {
-    socket: NotInChild<tokio::net::UnixDatagram>,
-    path: PathBuf,
-}
-
-impl Mailbox {
-    pub(super) async fn receive(&self) -> io::Result<Vec<Hint>> {
-        let mut message = vec![0; 1 << 16];
-        let length = self.socket.recv(&mut message).await?;
-        Ok(decode(&message[..length]))
-    }
-}
-
-impl Drop for Mailbox {
-    fn drop(&mut self) {
-        if self.socket.at_home() {
-            fs::remove_file(&self.path).ok();
-        }
-    }
-}
-
-/// A message that wakes owners.
-pub(super) fn wake_message(owners: impl Iterator<Item = OwnerId>) -> Vec<u8> {
-    let mut message = vec![b'w'];
-    owners.for_each(|owner| message.extend_from_slice(&owner.0.to_be_bytes()));
-    message
-}
-
-/// A message that tells an owner that its claim was broken.
-pub(super) fn broken_message(owner: OwnerId) -> Vec<u8> {
-    [b"b".as_slice(), &owner.0.to_be_bytes()].concat()
-}
-
-/// A message that an election or a cell has changed.
-pub(super) fn changed_message(name: &Name) -> Vec<u8> {
-    let family = super::rows::family_byte(name.family());
-    [&[b'c', family], name.as_str().as_bytes()].concat()
-}
-
-/// Understands a message; what can not be understood wakes everybody.
-fn decode(message: &[u8]) -> Vec<Hint> {
-    let owners = |bytes: &[u8]| -> Vec<OwnerId> {
-        bytes.as_chunks::<16>().0.iter().map(|owner| OwnerId(u128::from_be_bytes(*owner))).collect()
-    };
-    let changed = |family: u8, text: &[u8]| {
-        let family = Family::ALL.into_iter().find(|known| super::rows::family_byte(*known) == family)?;
-        Name::new(family, std::str::from_utf8(text).ok()?).ok()
-    };
-    match message {
-        [b'w', rest @ ..] => owners(rest).into_iter().map(Hint::Wake).collect(),
-        [b'b', rest @ ..] => owners(rest).into_iter().map(Hint::Broken).collect(),
-        [b'c', family, text @ ..] => {
-            changed(*family, text).map_or(vec![Hint::WakeAll], |name| vec![Hint::Changed(name)])
-        }
-        _ => vec![Hint::WakeAll],
     }
 }
