@@ -22,6 +22,9 @@ use crate::claim::{
 };
 use crate::engine::{HeldClaim, Hint, View, Waiting};
 
+// Until an engine uses it whose rows are read over a network.
+#[cfg(all(test, feature = "_table"))]
+pub(crate) mod buffered;
 #[cfg(feature = "_table")]
 pub(crate) mod row;
 
