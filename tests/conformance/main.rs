@@ -11,7 +11,8 @@ mod child;
 mod client;
 mod exclusive;
 mod fence;
-mod fleet;
+#[cfg(feature = "file")]
+mod file;
 mod handover;
 mod history;
 mod leader;
@@ -20,6 +21,7 @@ mod limits;
 mod multi;
 mod mutex;
 mod process;
+mod push;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
@@ -28,8 +30,6 @@ mod rwlock;
 mod semaphore;
 #[path = "../servers/mod.rs"]
 mod servers;
-mod store;
-mod told;
 mod waiting;
 mod wire;
 
@@ -85,7 +85,7 @@ fn groups() -> Vec<Group> {
         fence::group(),
         process::group(),
         waiting::group(),
-        told::group(),
+        push::group(),
         handover::group(),
         rwlock::group(),
         semaphore::group(),
@@ -118,14 +118,18 @@ fn main() -> ExitCode {
             }
         }
     }
-    let ignored = may_ignore(store::missing().as_deref());
-    for (case, run) in store::cases().into_iter().filter(|_| cfg!(feature = "file")) {
+    #[cfg(feature = "file")]
+    let ignored = may_ignore(file::store::missing().as_deref());
+    #[cfg(feature = "file")]
+    for (case, run) in file::store::cases() {
         let trial = Trial::test(format!("file::store::{case}"), move || run_case(&bench::File, run));
         trials.push(trial.with_ignored_flag(ignored));
     }
-    let ignored = may_ignore(bench::Redis.missing().as_deref().filter(|_| cfg!(feature = "redis")));
-    for (case, run) in fleet::cases().into_iter().filter(|_| cfg!(feature = "redis")) {
-        let trial = Trial::test(format!("redis::fleet::{case}"), move || {
+    #[cfg(feature = "redis")]
+    let ignored = may_ignore(bench::Redis.missing().as_deref());
+    #[cfg(feature = "redis")]
+    for (case, run) in redis::topology::cases() {
+        let trial = Trial::test(format!("redis::topology::{case}"), move || {
             let limited = bench::Redis.runtime().block_on(async { tokio::time::timeout(LIMIT, run()).await });
             limited.map_err(|_| Failed::from("the case takes too long"))
         });

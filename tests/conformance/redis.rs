@@ -6,6 +6,7 @@ mod outage;
 mod state;
 #[cfg(feature = "redis-tls")]
 mod tls;
+pub(crate) mod topology;
 mod wire;
 
 use std::time::Duration;

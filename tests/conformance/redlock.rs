@@ -1,7 +1,8 @@
 //! A quorum of Redis servers that is hurt: minorities and majorities that die, hang, forget, and tell the wrong time.
 
 mod access;
-mod forgetting;
+mod data_loss;
+
 mod scripts;
 #[cfg(feature = "redis-tls")]
 mod tls;
@@ -18,8 +19,8 @@ use tokio::time::Instant;
 
 use crate::bench::{ms, soon, until};
 use crate::child;
-use crate::fleet::members::{engine, hold};
 use crate::history::{self, Rules, Section};
+use crate::redis::topology::members::{engine, hold};
 use crate::servers::{Proxy, Quorum, Redis};
 
 /// A case that starts its own servers, as many as it is told.
@@ -60,7 +61,7 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         a_closed_client_lets_go_of_its_connections,
     ];
     cases.extend(access::cases());
-    cases.extend(forgetting::cases());
+    cases.extend(data_loss::cases());
     cases.extend(scripts::cases());
     #[cfg(feature = "redis-tls")]
     cases.extend(tls::cases());
@@ -686,5 +687,5 @@ async fn a_stopped_server_is_not_flooded(servers: usize) {
 async fn a_closed_client_lets_go_of_its_connections(servers: usize) {
     let quorum = Quorum::start(servers);
     let all: Vec<&Redis> = quorum.servers.iter().collect();
-    crate::fleet::closing::lets_go(&quorum.url(), &all, &quorum.servers[..minority(servers)]).await;
+    crate::redis::topology::close::lets_go(&quorum.url(), &all, &quorum.servers[..minority(servers)]).await;
 }

@@ -9,12 +9,10 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
 mod clock;
-mod disk;
 mod preload;
 mod proxy;
 mod redis;
 mod tls;
-mod topology;
 
 use std::env;
 use std::io;
@@ -26,11 +24,9 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpSocket;
 
 pub(crate) use self::clock::{Clock, FrozenRedis, SetBack};
-pub(crate) use self::disk::DiskRedis;
 pub(crate) use self::proxy::Proxy;
-pub(crate) use self::redis::{Connection, Redis, Reply};
+pub(crate) use self::redis::{Cluster, Connection, DiskRedis, Quorum, Redis, Reply, Sentinels};
 pub(crate) use self::tls::{Certificates, TlsRedis};
-pub(crate) use self::topology::{Cluster, Quorum, Sentinels};
 
 /// Nothing here takes longer than this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);

@@ -3,6 +3,9 @@
 //! Nothing is kept on disk unless the arguments say so. A server that forks to save itself leaves that fork to finish
 //! when it is killed.
 
+mod disk;
+mod topology;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,6 +20,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::{LIMIT, Port, not_installed, spawn, state, until};
+
+pub(crate) use self::disk::DiskRedis;
+pub(crate) use self::topology::{Cluster, Quorum, Sentinels};
 
 /// A server of one's own. Dropped, it is killed.
 pub(crate) struct Redis {

@@ -12,7 +12,7 @@ use crate::bench::{ms, soon, until};
 use crate::servers::{Cluster, Redis};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
-    fleet_cases![
+    topology_cases![
         a_stopped_member_costs_nobody_else_a_lease,
         what_is_answered_is_not_lost_with_what_is_not,
         each_member_is_a_shard,

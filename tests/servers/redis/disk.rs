@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::super::preload::compile;
 use super::Redis;
-use super::preload::compile;
 
 /// A server on such a disk. It is a good one at first.
 pub(crate) struct DiskRedis {
@@ -18,7 +18,7 @@ pub(crate) struct DiskRedis {
 impl Redis {
     pub(crate) fn start_on_disk(arguments: &[&str]) -> DiskRedis {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
-        let library = BUILT.get_or_init(|| compile("disk", include_str!("disk.c")));
+        let library = BUILT.get_or_init(|| compile("disk", include_str!("../disk.c")));
         let mut redis = Redis::prepare(arguments);
         let control = redis.home().join("disk");
         redis.environment("LD_PRELOAD", library);

@@ -17,7 +17,7 @@ use crate::{Group, cases};
 
 pub(crate) fn group() -> Group {
     cases!(
-        "told",
+        "push",
         [
             a_grant_that_is_not_confirmed_ends_before_the_engine_frees_the_name,
             a_grant_that_is_confirmed_lasts_a_whole_lease,

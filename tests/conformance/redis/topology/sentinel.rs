@@ -8,7 +8,7 @@ use crate::bench::{ms, soon, until};
 use crate::servers::{Redis, Sentinels};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
-    fleet_cases![
+    topology_cases![
         a_sentinel_that_is_cut_off_is_not_believed,
         one_sentinel_of_three_will_do,
         a_primary_that_hangs_is_left_as_soon_as_another_is_named,

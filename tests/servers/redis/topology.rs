@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::redis::Redis;
-use super::{LIMIT, Port, until};
+use super::super::{LIMIT, Port, until};
+use super::Redis;
 
 /// A primary, two replicas, and three sentinels that watch them.
 pub(crate) struct Sentinels {

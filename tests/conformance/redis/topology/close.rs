@@ -9,7 +9,7 @@ use crate::bench::{ms, soon, until};
 use crate::servers::{Cluster, Redis, Sentinels};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
-    fleet_cases![
+    topology_cases![
         a_closed_client_lets_go_of_its_connection,
         a_closed_client_lets_go_of_the_sentinels,
         a_closed_client_lets_go_of_the_members,

@@ -12,7 +12,7 @@ use crate::bench::{ask, ms, soon, until};
 use crate::servers::{Cluster, Redis, Sentinels};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
-    fleet_cases![
+    topology_cases![
         replicas_that_are_away_count,
         replicas_that_are_away_count_in_a_cluster,
         a_server_that_took_over_is_no_majority_by_itself,

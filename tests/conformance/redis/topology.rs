@@ -12,19 +12,19 @@ use crate::servers::{Cluster, Redis, Reply, Sentinels};
 /// A case that starts its own servers.
 pub(crate) type Case = fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
-macro_rules! fleet_cases {
+macro_rules! topology_cases {
     ($($case:ident),* $(,)?) => {
         vec![$((stringify!($case), (|| Box::pin($case())) as Case)),*]
     };
 }
 
-pub(crate) mod closing;
-mod copies;
+pub(crate) mod close;
 pub(crate) mod members;
-mod sentinels;
+mod replication;
+mod sentinel;
 
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    let mut cases = fleet_cases![
+    let mut cases = topology_cases![
         what_is_promised_depends_on_the_servers,
         a_fail_over_is_followed,
         a_waiter_gets_in_after_a_fail_over,
@@ -42,10 +42,10 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         a_server_that_is_no_member_is_refused,
         a_server_that_is_no_sentinel_is_named,
     ];
-    cases.extend(copies::cases());
-    cases.extend(sentinels::cases());
+    cases.extend(replication::cases());
+    cases.extend(sentinel::cases());
     cases.extend(members::cases());
-    cases.extend(closing::cases());
+    cases.extend(close::cases());
     cases
 }
 

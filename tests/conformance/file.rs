@@ -1,0 +1,3 @@
+//! What only a store in files must survive.
+
+pub(crate) mod store;
