@@ -1,25 +1,20 @@
-//! A server whose wall clock stands still until it is told to move.
+//! A wall clock that stands still until it is told to move, for a server of any kind.
 //!
-//! Only the wall clock is frozen, which is what `TIME`, the end of keys and the time-outs of `BLPOP` and its like go
-//! by. The event loop and its timers run on. A key that was set to end in 1000 ms is there at +1000 ms with 0 ms left,
-//! and gone at +1001 ms: Redis ends a key when its moment is past, not when it is reached.
+//! Only the wall clock is frozen. The server's event loop and its timers run on.
 
 use std::fs::File;
-use std::ops::Deref;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
+use super::not_installed;
 use super::preload::compile;
-use super::{Redis, not_installed};
+use super::server::{Program, Server};
 
 /// A wall clock in a file, as `clock.c` reads it.
 pub(crate) struct Clock {
     file: File,
-    path: PathBuf,
     micros: Mutex<u64>,
 }
 
@@ -30,24 +25,32 @@ impl Clock {
     }
 
     /// The library that freezes the clock of the program that loads it; compiled once in a process.
-    pub(crate) fn build() -> &'static Path {
+    fn build() -> &'static Path {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
         BUILT.get_or_init(|| compile("clock", include_str!("clock.c")))
     }
 
-    fn create(path: PathBuf, micros: u64) -> Clock {
-        let file = File::create_new(&path).expect("a file");
-        let clock = Clock { file, path, micros: Mutex::new(micros) };
+    /// Gives a server that is not running yet such a clock, at this many microseconds since 1970. It survives a restart.
+    pub(super) fn freeze(server: &mut Server<impl Program>, micros: u64) -> Clock {
+        let path = server.home().join("clock");
+        let clock = Clock { file: File::create_new(&path).expect("a file"), micros: Mutex::new(micros) };
         clock.set_micros(micros);
+        server.environment("LD_PRELOAD", Clock::build());
+        server.environment("LEASEHOLD_CLOCK", path);
         clock
     }
 
-    fn set_micros(&self, micros: u64) {
+    /// What the clock says, in microseconds since 1970.
+    pub(super) fn micros(&self) -> u64 {
+        *self.micros.lock().expect("no panic")
+    }
+
+    pub(super) fn set_micros(&self, micros: u64) {
         let mut now = self.micros.lock().expect("no panic");
         self.write(&mut now, micros);
     }
 
-    fn advance(&self, time: Duration) {
+    pub(super) fn advance(&self, time: Duration) {
         let mut now = self.micros.lock().expect("no panic");
         let then = *now + u64::try_from(time.as_micros()).expect("some years");
         self.write(&mut now, then);
@@ -60,96 +63,5 @@ impl Clock {
             self.file.write_all_at(&then.to_ne_bytes(), at).expect("a file");
         }
         *now = then;
-    }
-}
-
-/// A server on a clock that stands still, at [`FrozenRedis::START`] at first. The clock survives a restart.
-pub(crate) struct FrozenRedis {
-    redis: Redis,
-    clock: Clock,
-}
-
-impl Redis {
-    pub(crate) fn start_frozen() -> FrozenRedis {
-        Redis::start_frozen_with(&[])
-    }
-
-    pub(crate) fn start_frozen_with(arguments: &[&str]) -> FrozenRedis {
-        // A thread of the allocator waits for moments of the wall clock. They are long past, and it would never rest.
-        let mut all = vec!["--jemalloc-bg-thread", "no"];
-        all.extend(arguments);
-        let mut redis = Redis::prepare(&all);
-        let clock = Clock::create(redis.home().join("clock"), FrozenRedis::START);
-        redis.environment("LD_PRELOAD", Clock::build());
-        redis.environment("LEASEHOLD_CLOCK", &clock.path);
-        redis.run();
-        FrozenRedis { redis, clock }
-    }
-}
-
-impl FrozenRedis {
-    /// Some moment in microseconds since 1970, the same in every run.
-    pub(crate) const START: u64 = 1_700_000_000_000_000;
-
-    /// What the server's clock says, in microseconds since 1970.
-    pub(crate) fn micros(&self) -> u64 {
-        *self.clock.micros.lock().expect("no panic")
-    }
-
-    /// Sets the clock, forwards or back, for every command that is sent from now on.
-    pub(crate) fn set_micros(&self, micros: u64) {
-        self.clock.set_micros(micros);
-    }
-
-    pub(crate) fn advance(&self, time: Duration) {
-        self.clock.advance(time);
-    }
-}
-
-impl Deref for FrozenRedis {
-    type Target = Redis;
-
-    fn deref(&self) -> &Redis {
-        &self.redis
-    }
-}
-
-/// A server whose clock goes on like ours, but for what it was set back. Dropped, it stands still.
-pub(crate) struct SetBack {
-    server: Arc<FrozenRedis>,
-    back: Arc<AtomicU64>,
-}
-
-impl SetBack {
-    pub(crate) fn start() -> SetBack {
-        let (server, back) = (Arc::new(Redis::start_frozen()), Arc::new(AtomicU64::new(0)));
-        let (weak, set_back) = (Arc::downgrade(&server), Arc::clone(&back));
-        thread::spawn(move || {
-            let start = Instant::now();
-            while let Some(server) = weak.upgrade() {
-                let gone = u64::try_from(start.elapsed().as_micros()).expect("some years");
-                server.set_micros(FrozenRedis::START + gone - set_back.load(Ordering::Acquire));
-                drop(server);
-                thread::sleep(Duration::from_millis(1));
-            }
-        });
-        SetBack { server, back }
-    }
-
-    /// Returns when the server goes by the other time.
-    pub(crate) fn set_back(&self, by: Duration) {
-        let before = self.micros();
-        self.back.store(u64::try_from(by.as_micros()).expect("some years"), Ordering::Release);
-        while self.micros() >= before {
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Deref for SetBack {
-    type Target = FrozenRedis;
-
-    fn deref(&self) -> &FrozenRedis {
-        &self.server
     }
 }

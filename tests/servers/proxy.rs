@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Port, bind};
+use super::port::{Port, bind};
 
 /// A proxy before a server. Dropped, it resets its connections and refuses new ones.
 pub(crate) struct Proxy {
@@ -64,7 +64,7 @@ impl Proxy {
     /// A proxy before the server at a port of this machine, with no fault.
     pub(crate) fn start(to: u16) -> Proxy {
         let port = Port::reserve();
-        let number = port.number;
+        let number = port.number();
         let (orders, queue) = mpsc::unbounded_channel();
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let run = move || runtime.block_on(serve(number, to, queue));
@@ -76,7 +76,7 @@ impl Proxy {
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port.number
+        self.port.number()
     }
 
     /// No fault: what was held back is delivered in order, and what comes is delivered at once.

@@ -329,7 +329,7 @@ async fn one_that_was_paused_for_a_moment_changes_nothing(mut ground: Ground) {
 async fn one_with_a_slow_disk_is_slow_and_no_more(_: Ground) {
     let server = Redis::start_on_disk(&["--appendonly", "yes", "--appendfsync", "always"]);
     let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
-    server.slow(ms(150));
+    server.disk.slow(ms(150));
     let before = Instant::now();
     let held = lock(&one, ms(6000)).await;
     let took = before.elapsed();
@@ -343,7 +343,7 @@ async fn one_with_a_slow_disk_is_slow_and_no_more(_: Ground) {
     // What is answered after the lease is no lock.
     let late = soon("an answer", one.mutex("x").expect("a name").lease(ms(120)).try_lock()).await;
     assert!(late.expect("an answer").is_none(), "believed after its lease");
-    server.mend();
+    server.disk.mend();
     until("the late one is given back", async || try_lock(&two).await.expect("an answer").is_some()).await;
     leave(&server, [one, two]).await;
 }
@@ -352,7 +352,7 @@ async fn one_with_a_bad_disk_says_so_and_is_used_again_when_it_is_mended(_: Grou
     let server = Redis::start_on_disk(&["--appendonly", "yes", "--appendfsync", "everysec"]);
     let client = impatient(&server.url()).await;
     let held = lock(&client, ms(1500)).await;
-    server.fail();
+    server.disk.fail();
     let (mut said, mut round) = (String::new(), 0);
     until("it is told", async || {
         // Another name each time: what can not be given back now keeps its own busy.
@@ -367,7 +367,7 @@ async fn one_with_a_bad_disk_says_so_and_is_used_again_when_it_is_mended(_: Grou
     .await;
     assert!(said.contains("refuses writes"), "{said}");
     assert_eq!(soon("the loss", held.lost()).await, Loss::Deadline);
-    server.mend();
+    server.disk.mend();
     until("it is mended", async || try_lock_name(&client, "mended").await.is_ok()).await;
     let next = free_within(&client, ms(3000)).await;
     assert!(next.token() > held.token());

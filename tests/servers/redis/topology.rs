@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::{LIMIT, Port, until};
+use super::super::port::Port;
+use super::super::{LIMIT, until};
 use super::Redis;
 
 /// A primary, two replicas, and three sentinels that watch them.
@@ -112,7 +113,7 @@ impl Cluster {
                 "--cluster-enabled",
                 "yes",
                 "--cluster-port",
-                &bus.number.to_string(),
+                &bus.number().to_string(),
                 "--cluster-node-timeout",
                 "1500",
                 "--repl-diskless-sync-delay",
@@ -125,7 +126,7 @@ impl Cluster {
             primary.command(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]).ok();
         }
         for (member, bus) in members.iter().zip(&buses).skip(1) {
-            let (port, bus) = (member.port().to_string(), bus.number.to_string());
+            let (port, bus) = (member.port().to_string(), bus.number().to_string());
             members[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).ok();
         }
         let known =
