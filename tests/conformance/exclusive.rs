@@ -10,7 +10,7 @@ use leasehold::{Client, Error, Guard, Mutex, RwLock, Semaphore, Standing, Token}
 use crate::bench::{Ground, ms, not_within, soon, until};
 use crate::history::{self, Rules, Section};
 use crate::wire::Fault;
-use crate::{Case, Group};
+use crate::{Group, case};
 
 /// Something that one can hold at a time.
 #[derive(Clone)]
@@ -154,13 +154,12 @@ macro_rules! for_each_kind {
     (@group $name:expr, $kind:expr, $($case:ident),*) => {
         Group {
             name: $name,
-            cases: vec![$((stringify!($case), (|ground| {
-                Box::pin(async move {
-                    if let Some(ground) = $kind.possible(ground).await {
-                        $case(ground, Maker($kind)).await;
-                    }
-                })
-            }) as Case)),*],
+            missing: None,
+            cases: vec![$((stringify!($case), case(|ground| async move {
+                if let Some(ground) = $kind.possible(ground).await {
+                    $case(ground, Maker($kind)).await;
+                }
+            }))),*],
         }
     };
 }

@@ -99,7 +99,7 @@ async fn tokens_rise_in_the_order_of_waiting(mut ground: Ground) {
         tokens.push(soon("the next", task).await.expect("no panic").expect("granted"));
     }
     // Where there is no order of waiting the tokens are different all the same, and above the first holder's.
-    if !first.guarantees().fair {
+    if !ground.promises().fair {
         tokens[1..].sort_unstable();
     }
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");

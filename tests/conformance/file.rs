@@ -1,3 +1,9 @@
 //! What only a store in files must survive.
 
-pub(crate) mod store;
+mod store;
+
+use crate::Group;
+
+pub(crate) fn groups() -> Vec<Group> {
+    vec![store::group()]
+}

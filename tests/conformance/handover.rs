@@ -179,7 +179,7 @@ async fn a_lost_guard_is_not_handed_on(mut ground: Ground) {
     let (mut third, mut fourth) = (in_line(lock()).await, in_line(lock()).await);
     operator.break_claims(Family::Lock, "x").await.expect("broken");
     soon("the loss", guard.lost()).await;
-    if !other.guarantees().fair {
+    if !ground.promises().fair {
         // Whoever asks next may come first, and that is not a hand-over.
         let error = guard.release().await.expect_err("it was lost");
         assert!(matches!(error, Error::Lost { .. }), "{error}");

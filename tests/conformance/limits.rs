@@ -61,15 +61,15 @@ async fn a_callers_limit_binds_every_kind_of_request(mut ground: Ground) {
     unavailable("write_for", limit, lock.write_for(limit)).await;
     let multi = client.multi(["a", "b"]).expect("names");
     unavailable("lock_for of several", limit, multi.lock_for(limit)).await;
-    if client.guarantees().counts {
+    if ground.promises().counts {
         let semaphore = client.semaphore("s", 3).expect("a name");
         unavailable("acquire_for", limit, semaphore.acquire_for(1, limit)).await;
     }
-    if client.guarantees().elects {
+    if ground.promises().elects {
         let election = client.election("e").expect("a name");
         unavailable("campaign_for", limit, election.campaign_for("me", limit)).await;
     }
-    if client.guarantees().cells {
+    if ground.promises().cells {
         let latch = client.latch("c", 1).expect("a name");
         unavailable("wait_for", limit, latch.wait_for(limit)).await;
     }
@@ -214,11 +214,11 @@ async fn a_closed_client_refuses_everything(mut ground: Ground) {
     closed("look", client.look(Family::Lock, "x").await.err());
     closed("list", client.list(Family::Lock, None, 1).await.err());
     closed("break", client.break_claims(Family::Lock, "x").await.err());
-    if client.guarantees().elects {
+    if ground.promises().elects {
         closed("leader", client.election("x").expect("a name").leader().await.err());
         closed("observe", client.election("x").expect("a name").observe().await.err());
     }
-    if client.guarantees().cells {
+    if ground.promises().cells {
         closed("left", client.latch("x", 1).expect("a name").left().await.err());
         closed("wait", client.latch("x", 1).expect("a name").wait().await.err());
     }

@@ -1,7 +1,8 @@
 //! Every case on every engine.
 //!
-//! `cargo test -p leasehold --test conformance` runs them all; a name (`file::mutex::`) picks some. An engine gives a
-//! [`bench::Bench`] and can not choose cases: what it does not promise it must refuse, and the case checks that.
+//! `cargo test -p leasehold --test conformance` runs them all; a name (`file::mutex::`) picks some. An engine gives its
+//! [`bench::Setup`]s ([`engines`]) and can not choose cases: what it does not promise it must refuse, and the case
+//! checks that.
 //!
 //! The same binary is the other process: `conformance child …` (see [`child`]).
 
@@ -9,6 +10,7 @@ mod bench;
 mod cancel;
 mod child;
 mod client;
+mod engines;
 mod exclusive;
 mod fence;
 #[cfg(feature = "file")]
@@ -33,19 +35,30 @@ mod servers;
 mod waiting;
 mod wire;
 
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::{Bench, Ground};
+use bench::{Ground, Setup};
 use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::runtime::Builder;
 
-/// A case: given the ground of one engine, it returns or panics.
-pub(crate) type Case = fn(Ground) -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
+/// A case: given a set-up, it returns or panics.
+pub(crate) type Case = Arc<dyn Fn(Ground) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
+
+/// Makes a case of a function.
+pub(crate) fn case<F: Future<Output = ()> + 'static>(
+    run: impl Fn(Ground) -> F + Send + Sync + 'static,
+) -> Case {
+    Arc::new(move |ground| Box::pin(run(ground)))
+}
 
 /// A group of cases by name. A case that is in no group is dead code, which the lints refuse.
 pub(crate) struct Group {
     pub(crate) name: &'static str,
+    /// What must be installed first, beside what the set-up needs.
+    pub(crate) missing: Option<String>,
     pub(crate) cases: Vec<(&'static str, Case)>,
 }
 
@@ -54,20 +67,20 @@ macro_rules! cases {
     ($group:expr, [$($case:ident),* $(,)?]) => {
         crate::Group {
             name: $group,
-            cases: vec![$((stringify!($case), (|ground| Box::pin($case(ground))) as crate::Case)),*],
+            missing: None,
+            cases: vec![$((stringify!($case), crate::case($case))),*],
         }
     };
     // Cases for engines that can do something. `$able` gives the ground back, or checks that the engine refuses.
     ($group:expr, $able:path, [$($case:ident),* $(,)?]) => {
         crate::Group {
             name: $group,
-            cases: vec![$((stringify!($case), (|ground| {
-                Box::pin(async move {
-                    if let Some(ground) = $able(ground).await {
-                        $case(ground).await;
-                    }
-                })
-            }) as crate::Case)),*],
+            missing: None,
+            cases: vec![$((stringify!($case), crate::case(|ground| async move {
+                if let Some(ground) = $able(ground).await {
+                    $case(ground).await;
+                }
+            }))),*],
         }
     };
 }
@@ -107,47 +120,15 @@ fn main() -> ExitCode {
     // Cases wait more than they work.
     arguments.test_threads = arguments.test_threads.or(Some(6));
     let mut trials = Vec::new();
-    for engine in bench::engines() {
-        for group in groups() {
+    for setup in engines::setups() {
+        let setup_ignored = may_ignore(setup.missing().as_deref());
+        for group in groups().into_iter().chain(setup.own_cases()) {
+            let ignored = may_ignore(group.missing.as_deref()) || setup_ignored;
             for (case, run) in group.cases {
-                let engine = Arc::clone(&engine);
-                let name = format!("{}::{}::{case}", engine.word(), group.name);
-                let ignored = may_ignore(engine.missing().as_deref());
-                let trial = Trial::test(name, move || run_case(&*engine, run));
-                trials.push(trial.with_ignored_flag(ignored));
+                let name = format!("{}::{}::{case}", setup.word(), group.name);
+                let setup = Arc::clone(&setup);
+                trials.push(Trial::test(name, move || run_case(setup, &run)).with_ignored_flag(ignored));
             }
-        }
-    }
-    #[cfg(feature = "file")]
-    let ignored = may_ignore(file::store::missing().as_deref());
-    #[cfg(feature = "file")]
-    for (case, run) in file::store::cases() {
-        let trial = Trial::test(format!("file::store::{case}"), move || run_case(&bench::File, run));
-        trials.push(trial.with_ignored_flag(ignored));
-    }
-    #[cfg(feature = "redis")]
-    let ignored = may_ignore(bench::Redis.missing().as_deref());
-    #[cfg(feature = "redis")]
-    for (case, run) in redis::topology::cases() {
-        let trial = Trial::test(format!("redis::topology::{case}"), move || {
-            let limited = bench::Redis.runtime().block_on(async { tokio::time::timeout(LIMIT, run()).await });
-            limited.map_err(|_| Failed::from("the case takes too long"))
-        });
-        trials.push(trial.with_ignored_flag(ignored));
-    }
-    #[cfg(feature = "redis")]
-    for (case, run) in redis::cases() {
-        let trial = Trial::test(format!("redis::server::{case}"), move || run_case(&bench::Redis, run));
-        trials.push(trial.with_ignored_flag(ignored));
-    }
-    #[cfg(feature = "redis")]
-    for servers in [3, 5] {
-        for (case, run) in redlock::cases() {
-            let trial = Trial::test(format!("redlock{servers}::faults::{case}"), move || {
-                let case = async { tokio::time::timeout(LIMIT, run(servers)).await };
-                bench::Redis.runtime().block_on(case).map_err(|_| Failed::from("the case takes too long"))
-            });
-            trials.push(trial.with_ignored_flag(ignored));
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -161,12 +142,13 @@ fn may_ignore(missing: Option<&str>) -> bool {
     missing.is_some() && std::env::var_os("CI").is_none()
 }
 
-fn run_case(engine: &dyn Bench, case: Case) -> Result<(), Failed> {
-    let runtime = engine.runtime();
-    let ground = engine.ground();
-    runtime.block_on(async {
-        // Paused time would jump to the limit whenever all wait for a hint.
-        let limit = if ground.paused_time() { LIMIT * 1000 } else { LIMIT };
-        tokio::time::timeout(limit, case(ground)).await.map_err(|_| Failed::from("the case takes too long"))
-    })
+fn run_case(setup: Arc<dyn Setup>, case: &Case) -> Result<(), Failed> {
+    let paused_time = setup.paused_time();
+    let mut runtime = if paused_time { Builder::new_current_thread() } else { Builder::new_multi_thread() };
+    let runtime =
+        runtime.worker_threads(2).enable_all().start_paused(paused_time).build().expect("a runtime");
+    // Paused time would jump to the limit whenever all wait for a hint.
+    let limit = if paused_time { LIMIT * 1000 } else { LIMIT };
+    let limited = async { tokio::time::timeout(limit, case(Ground::new(setup))).await };
+    runtime.block_on(limited).map_err(|_| Failed::from("the case takes too long"))
 }

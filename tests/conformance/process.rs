@@ -79,34 +79,34 @@ async fn freed_by(client: &Client, token: u64, after: Duration) -> Duration {
 }
 
 /// A lease that is much longer than the case, unless it is what frees the names of the dead.
-fn lease(client: &Client) -> Duration {
-    match client.guarantees().after_death {
+fn lease(ground: &Ground) -> Duration {
+    match ground.promises().after_death {
         AfterDeath::AtOnce => ms(30_000),
         _ => ms(3000),
     }
 }
 
 /// How long after a death the name may take to be free, on a machine that is busy.
-fn bound(client: &Client) -> Duration {
-    match client.guarantees().after_death {
+fn bound(ground: &Ground) -> Duration {
+    match ground.promises().after_death {
         AfterDeath::AtOnce => ms(1000),
-        _ => lease(client) + ms(2000),
+        _ => lease(ground) + ms(2000),
     }
 }
 
 async fn a_process_that_leaves_frees_what_it_held(mut ground: Ground) {
     let client = ground.client().await;
     let Some(mut child) = child(&ground, &client).await else { return };
-    let token = child.lock("x", lease(&client)).await;
+    let token = child.lock("x", lease(&ground)).await;
     child.exit().await;
-    freed_by(&client, token, bound(&client)).await;
+    freed_by(&client, token, bound(&ground)).await;
 }
 
 async fn a_killed_process_frees_what_it_held(mut ground: Ground) {
     let client = ground.client().await;
     for waits_before in [false, true] {
         let Some(mut child) = child(&ground, &client).await else { return };
-        let token = child.lock("x", lease(&client)).await;
+        let token = child.lock("x", lease(&ground)).await;
         if waits_before {
             let mutex = client.mutex("x").expect("a name");
             let waiting = tokio::spawn(async move { mutex.lock().await.map(|guard| guard.token().get()) });
@@ -115,10 +115,10 @@ async fn a_killed_process_frees_what_it_held(mut ground: Ground) {
             let before = tokio::time::Instant::now();
             child.kill().await;
             assert!(soon("our turn", waiting).await.expect("no panic").expect("granted") > token);
-            assert!(before.elapsed() < bound(&client), "waited {:?}", before.elapsed());
+            assert!(before.elapsed() < bound(&ground), "waited {:?}", before.elapsed());
         } else {
             child.kill().await;
-            freed_by(&client, token, bound(&client)).await;
+            freed_by(&client, token, bound(&ground)).await;
         }
     }
 }
@@ -227,7 +227,8 @@ async fn a_forked_child_keeps_the_client_and_connects(ground: Ground) {
 async fn workers_that_were_forked_first_exclude_each_other(mut ground: Ground) {
     const WORKERS: usize = 5;
     let client = ground.client().await;
-    if client.guarantees().reach == Reach::Process {
+    if ground.promises().reach == Reach::Process {
+        assert_eq!(client.guarantees().reach, Reach::Process);
         return;
     }
     let mut workers = Child::start_workers(ground.url(), WORKERS);
@@ -237,7 +238,7 @@ async fn workers_that_were_forked_first_exclude_each_other(mut ground: Ground) {
     }
     let busy = first.iter().filter(|line| *line == "first busy").count();
     // Where there is no order, all who ask at the same time may be refused.
-    let none = if client.guarantees().fair { WORKERS - 1 } else { WORKERS };
+    let none = if ground.promises().fair { WORKERS - 1 } else { WORKERS };
     assert!((WORKERS - 1..=none).contains(&busy), "one of them holds: {first:?}");
     workers.say("go on").await;
     let mut tokens: Vec<u64> =
@@ -294,7 +295,7 @@ async fn a_command_keeps_the_claims_of_its_killed_wrapper(mut ground: Ground) {
     let ended = tokio::time::Instant::now();
     kill_process(command, Signal::KILL).expect("it runs");
     assert!(soon("our turn", waiting).await.expect("no panic").expect("granted") > token);
-    assert!(ended.elapsed() < bound(&client), "waited {:?}", ended.elapsed());
+    assert!(ended.elapsed() < bound(&ground), "waited {:?}", ended.elapsed());
     assert!(third.ask("try beside 30000").await.starts_with("held"));
 }
 

@@ -14,12 +14,12 @@ use std::time::Duration;
 use leasehold::{Client, Error, Family, Guard, Mutex, Options};
 use tokio::task::JoinHandle;
 
-use crate::Case;
-use crate::bench::{ms, soon, until};
-use crate::servers::{Connection, Redis};
+use crate::bench::{Ground, ms, soon, until};
+use crate::servers::{Connection, Redis, not_installed};
+use crate::{Case, Group, cases};
 
-pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    [
+pub(crate) fn groups() -> Vec<Group> {
+    let server = [
         outage::cases(),
         state::cases(),
         access::cases(),
@@ -27,8 +27,20 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
         order::cases(),
         #[cfg(feature = "redis-tls")]
         tls::cases(),
+    ];
+    // A clock that stands still and a disk that fails are compiled; certificates are made.
+    let missing = not_installed(&["cc", "openssl"]);
+    vec![
+        Group { name: "server", missing, cases: server.concat() },
+        Group { name: "topology", missing: None, cases: topology::cases() },
     ]
-    .concat()
+}
+
+impl Ground {
+    /// The server itself.
+    fn server(&self) -> &Redis {
+        self.bench_of()
+    }
 }
 
 async fn connect(url: &str) -> Client {

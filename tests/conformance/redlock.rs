@@ -7,7 +7,6 @@ mod scripts;
 #[cfg(feature = "redis-tls")]
 mod tls;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,55 +16,63 @@ use leasehold::{Client, Error, Family, Guard, Loss, Options, Standing};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::Group;
 use crate::bench::{ms, soon, until};
 use crate::child;
 use crate::history::{self, Rules, Section};
 use crate::redis::topology::members::{engine, hold};
-use crate::servers::{Proxy, Quorum, Redis};
+use crate::servers::{Proxy, Quorum, Redis, not_installed};
 
-/// A case that starts its own servers, as many as it is told.
-pub(crate) type Case = fn(usize) -> Pin<Box<dyn Future<Output = ()>>>;
-
+/// Cases that start their own servers, as many as they are told.
 macro_rules! quorum_cases {
-    ($($case:ident),* $(,)?) => {
-        vec![$((stringify!($case), (|servers| Box::pin($case(servers))) as $crate::redlock::Case)),*]
-    };
+    ($servers:expr, [$($case:ident),* $(,)?]) => {{
+        let servers: usize = $servers;
+        vec![$((stringify!($case), crate::case(move |_| $case(servers)))),*]
+    }};
 }
-pub(crate) use quorum_cases;
+use quorum_cases;
 
-pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    let mut cases = quorum_cases![
-        a_minority_can_die,
-        a_minority_can_hang,
-        a_minority_can_be_cut_off,
-        a_majority_that_is_down_is_an_error,
-        a_majority_that_hangs_is_an_error_and_leaves_no_ghost,
-        a_majority_that_stalls_is_waited_for,
-        half_is_no_majority,
-        a_slow_server_holds_up_nobody,
-        a_failed_attempt_leaves_nothing,
-        a_release_that_no_majority_heard_is_reported,
-        what_is_no_quorum_is_refused,
-        a_server_that_is_down_when_we_come_is_waited_for,
-        a_claim_that_a_server_lost_is_healed,
-        a_claim_that_a_majority_lost_is_lost,
-        colliding_clients_make_progress,
-        readers_have_tokens_of_their_own,
-        what_servers_keep_outlasts_what_holders_believe,
-        a_stranger_on_a_majority_is_respected,
-        every_key_of_a_name_ends_by_itself,
-        forgotten_scripts_do_not_matter,
-        a_stopped_server_costs_no_lease,
-        a_renewal_is_decided_by_a_majority_alone,
-        a_stopped_server_is_not_flooded,
-        a_closed_client_lets_go_of_its_connections,
+pub(crate) fn groups(servers: usize) -> Vec<Group> {
+    let own = quorum_cases!(
+        servers,
+        [
+            a_minority_can_die,
+            a_minority_can_hang,
+            a_minority_can_be_cut_off,
+            a_majority_that_is_down_is_an_error,
+            a_majority_that_hangs_is_an_error_and_leaves_no_ghost,
+            a_majority_that_stalls_is_waited_for,
+            half_is_no_majority,
+            a_slow_server_holds_up_nobody,
+            a_failed_attempt_leaves_nothing,
+            a_release_that_no_majority_heard_is_reported,
+            what_is_no_quorum_is_refused,
+            a_server_that_is_down_when_we_come_is_waited_for,
+            a_claim_that_a_server_lost_is_healed,
+            a_claim_that_a_majority_lost_is_lost,
+            colliding_clients_make_progress,
+            readers_have_tokens_of_their_own,
+            what_servers_keep_outlasts_what_holders_believe,
+            a_stranger_on_a_majority_is_respected,
+            every_key_of_a_name_ends_by_itself,
+            forgotten_scripts_do_not_matter,
+            a_stopped_server_costs_no_lease,
+            a_renewal_is_decided_by_a_majority_alone,
+            a_stopped_server_is_not_flooded,
+            a_closed_client_lets_go_of_its_connections,
+        ]
+    );
+    let cases = [
+        own,
+        access::cases(servers),
+        data_loss::cases(servers),
+        scripts::cases(servers),
+        #[cfg(feature = "redis-tls")]
+        tls::cases(servers),
     ];
-    cases.extend(access::cases());
-    cases.extend(data_loss::cases());
-    cases.extend(scripts::cases());
-    #[cfg(feature = "redis-tls")]
-    cases.extend(tls::cases());
-    cases
+    // A clock that stands still is compiled; certificates are made.
+    let missing = not_installed(&["cc", "openssl"]);
+    vec![Group { name: "faults", missing, cases: cases.concat() }]
 }
 
 /// The largest number of servers that can be missed.

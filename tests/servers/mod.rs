@@ -5,7 +5,7 @@
 //!
 //! A kind of server has one file (`redis`), and a folder where one file is not enough. The other files are for every
 //! kind: `server` and what it is made of (`process`, `port`), the line (`proxy`), a clock that is told the time
-//! (`clock`), a disk that fails (`disk`), certificates (`tls`).
+//! (`clock`), a disk that fails (`disk`), certificates (`tls`), and a place for servers that are idle (`pool`).
 //!
 //! A test binary takes this in with `#[path = "../servers/mod.rs"] mod servers;`. Every call here blocks, for
 //! milliseconds, and none needs the runtime of the test to run.
@@ -14,6 +14,7 @@
 
 mod clock;
 mod disk;
+mod pool;
 mod port;
 mod preload;
 mod process;
@@ -26,6 +27,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::clock::Clock;
+pub(crate) use self::pool::{Pool, Pooled};
 pub(crate) use self::process::{not_installed, spawn, state};
 pub(crate) use self::proxy::Proxy;
 pub(crate) use self::redis::{

@@ -10,12 +10,13 @@ use leasehold::{Error, Family, Name, Standing};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 
-use crate::Case;
 use crate::bench::{Ground, ask, ms, soon, until};
 use crate::child::Child;
+use crate::engines::file::Directory;
+use crate::{Group, cases};
 
-pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    crate::cases!(
+pub(crate) fn group() -> Group {
+    let group = cases!(
         "store",
         [
             a_store_of_another_boot_is_thrown_away_and_tokens_rise,
@@ -45,12 +46,12 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
             an_unknown_option_is_refused,
             what_dead_processes_leave_is_cleared_away,
         ]
-    )
-    .cases
+    );
+    Group { missing: missing(), ..group }
 }
 
 /// The tools that hurt a process from outside.
-pub(crate) fn missing() -> Option<String> {
+fn missing() -> Option<String> {
     let works = |program: &str, arguments: &[&str]| {
         let mut command = std::process::Command::new(program);
         command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
@@ -65,7 +66,7 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 fn dir(ground: &Ground) -> PathBuf {
-    ground.store_dir().expect("a store in files")
+    ground.bench_of::<Directory>().store()
 }
 
 fn boot_dir(store: &Path) -> PathBuf {

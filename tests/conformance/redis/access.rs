@@ -12,7 +12,7 @@ use crate::bench::Ground;
 use crate::servers::{Proxy, Reply};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
-    crate::cases!(
+    cases!(
         "server",
         [
             one_that_evicts_is_refused_unless_that_is_accepted,

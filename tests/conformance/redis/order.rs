@@ -5,7 +5,7 @@ use crate::bench::Ground;
 use crate::servers::Proxy;
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
-    crate::cases!(
+    cases!(
         "server",
         [
             a_client_has_one_connection,

@@ -8,10 +8,10 @@ use super::*;
 use crate::bench::{Ground, not_within};
 use crate::child::Child;
 use crate::history::{self, Rules, Section};
-use crate::servers::{Clock, Proxy, SetBack};
+use crate::servers::{Proxy, SetBack};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
-    crate::cases!(
+    cases!(
         "server",
         [
             one_that_forgot_everything_tells_its_holders,
@@ -483,9 +483,6 @@ async fn a_lock_delay_outlives_the_holder(mut ground: Ground) {
 
 async fn a_clock_that_is_set_back_keeps_nobody_alive(_: Ground) {
     const BACK: Duration = ms(120_000);
-    if Clock::missing().is_some() {
-        return;
-    }
     let clock = SetBack::start();
     // As far as its server can tell, the far one dies.
     let proxy = Proxy::start(clock.port());

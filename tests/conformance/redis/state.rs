@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::bench::{Ground, ask, not_within};
-use crate::servers::{Clock, Reply};
+use crate::servers::Reply;
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
-    crate::cases!(
+    cases!(
         "server",
         [
             a_release_takes_nothing_from_somebody_else,
@@ -182,9 +182,6 @@ async fn a_counter_that_is_behind_gives_no_token_twice(mut ground: Ground) {
 /// The hours of a server whose clock stands still.
 async fn the_log_of_an_election_is_kept_for_a_day(_: Ground) {
     const HOUR: Duration = Duration::from_secs(3600);
-    if Clock::missing().is_some() {
-        return;
-    }
     let server = Redis::start_frozen();
     let engine = leasehold::engine::open(&server.url(), &Options::new()).await.expect("the server is there");
     engine.listen(Hints::new(|_| {}));

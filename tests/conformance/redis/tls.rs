@@ -5,7 +5,7 @@ use crate::bench::Ground;
 use crate::servers::{Certificates, Proxy, TlsRedis};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
-    crate::cases!(
+    cases!(
         "server",
         [
             an_encrypted_connection_locks_and_wakes,

@@ -1,20 +1,18 @@
 //! Redis servers that belong together: fail-over, slots that move, members that are sick, replicas that must hear.
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use leasehold::{Client, Error, Family, Options, Standing};
 use tokio::time::Instant;
 
+use crate::Case;
 use crate::bench::{ms, soon, until};
 use crate::servers::{Cluster, Redis, Reply, Sentinels};
 
-/// A case that starts its own servers.
-pub(crate) type Case = fn() -> Pin<Box<dyn Future<Output = ()>>>;
-
+/// Cases that start their own servers.
 macro_rules! topology_cases {
     ($($case:ident),* $(,)?) => {
-        vec![$((stringify!($case), (|| Box::pin($case())) as Case)),*]
+        vec![$((stringify!($case), crate::case(|_| $case()))),*]
     };
 }
 
@@ -23,7 +21,7 @@ pub(crate) mod members;
 mod replication;
 mod sentinel;
 
-pub(crate) fn cases() -> Vec<(&'static str, Case)> {
+pub(super) fn cases() -> Vec<(&'static str, Case)> {
     let mut cases = topology_cases![
         what_is_promised_depends_on_the_servers,
         a_fail_over_is_followed,

@@ -14,7 +14,7 @@ use crate::history::{self, Rules, Section};
 use crate::servers::Proxy;
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
-    crate::cases!(
+    cases!(
         "server",
         [
             a_holder_beyond_a_cut_is_lost_before_another_holds,

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use leasehold::{Client, Family};
 
-use super::{Case, connect, lock, quorum_cases};
+use super::{connect, lock, quorum_cases};
+use crate::Case;
 use crate::bench::{ms, soon, until};
 use crate::servers::{Quorum, Redis};
 
-pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    quorum_cases![these_permissions_are_enough_and_all_are_used]
+pub(super) fn cases(servers: usize) -> Vec<(&'static str, Case)> {
+    quorum_cases!(servers, [these_permissions_are_enough_and_all_are_used])
 }
 
 /// All that a client does, as docs/redlock.md lists it.

@@ -3,22 +3,26 @@
 use leasehold::{Client, Family, Options, Standing};
 use tokio::time::Instant;
 
-use super::{Case, Hammer, connect, lock, minority, quorum_cases, taken};
+use super::{Hammer, connect, lock, minority, quorum_cases, taken};
+use crate::Case;
 use crate::bench::{ms, soon, until};
-use crate::servers::{Clock, FrozenRedis, Proxy, Quorum, Redis, SetBack};
+use crate::servers::{FrozenRedis, Proxy, Quorum, Redis, SetBack};
 
-pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    quorum_cases![
-        a_server_restarted_without_its_data_does_not_vote_at_once,
-        a_server_that_was_flushed_does_not_vote_at_once,
-        a_server_restarted_with_old_data_does_not_vote_at_once,
-        a_server_that_remembers_votes_right_after_a_restart,
-        a_majority_that_forgot_votes_again_after_a_while,
-        all_servers_are_restarted_one_by_one,
-        all_servers_that_remember_are_restarted_one_by_one,
-        a_clock_that_is_set_does_not_repeat_tokens,
-        clocks_that_are_set_back_keep_nobody_alive,
-    ]
+pub(super) fn cases(servers: usize) -> Vec<(&'static str, Case)> {
+    quorum_cases!(
+        servers,
+        [
+            a_server_restarted_without_its_data_does_not_vote_at_once,
+            a_server_that_was_flushed_does_not_vote_at_once,
+            a_server_restarted_with_old_data_does_not_vote_at_once,
+            a_server_that_remembers_votes_right_after_a_restart,
+            a_majority_that_forgot_votes_again_after_a_while,
+            all_servers_are_restarted_one_by_one,
+            all_servers_that_remember_are_restarted_one_by_one,
+            a_clock_that_is_set_does_not_repeat_tokens,
+            clocks_that_are_set_back_keep_nobody_alive,
+        ]
+    )
 }
 
 /// Long enough to see, short enough to wait for.
@@ -160,9 +164,6 @@ async fn all_servers_that_remember_are_restarted_one_by_one(servers: usize) {
 }
 
 async fn a_clock_that_is_set_does_not_repeat_tokens(servers: usize) {
-    if Clock::missing().is_some() {
-        return;
-    }
     let frozen: Vec<FrozenRedis> = (0..minority(servers)).map(|_| Redis::start_frozen()).collect();
     let others = Quorum::start(servers - frozen.len());
     let mut url = others.url();
@@ -194,9 +195,6 @@ async fn a_clock_that_is_set_does_not_repeat_tokens(servers: usize) {
 }
 
 async fn clocks_that_are_set_back_keep_nobody_alive(servers: usize) {
-    if Clock::missing().is_some() {
-        return;
-    }
     let clocks: Vec<SetBack> = (0..servers).map(|_| SetBack::start()).collect();
     let proxies: Vec<Proxy> = clocks.iter().map(|clock| Proxy::start(clock.port())).collect();
     let url = |ports: Vec<u16>| {

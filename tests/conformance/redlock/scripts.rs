@@ -6,11 +6,12 @@ mod spec;
 
 use spec::{Kept, Node, Number, Owner, Said, Voted};
 
-use super::{Case, quorum_cases};
+use super::quorum_cases;
+use crate::Case;
 use crate::servers::{Connection, Redis, Reply};
 
-pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    quorum_cases![the_scripts_do_what_the_rules_say]
+pub(super) fn cases(servers: usize) -> Vec<(&'static str, Case)> {
+    quorum_cases!(servers, [the_scripts_do_what_the_rules_say])
 }
 
 macro_rules! script {

@@ -1,11 +1,12 @@
 //! Servers that speak in secret.
 
-use super::{Case, connect, lock, quorum_cases, taken};
+use super::{connect, lock, quorum_cases, taken};
+use crate::Case;
 use crate::bench::ms;
 use crate::servers::{Certificates, TlsRedis};
 
-pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    quorum_cases![encrypted_servers_vote]
+pub(super) fn cases(servers: usize) -> Vec<(&'static str, Case)> {
+    quorum_cases!(servers, [encrypted_servers_vote])
 }
 
 async fn encrypted_servers_vote(servers: usize) {

@@ -4,7 +4,8 @@ use leasehold::engine::Engine;
 use leasehold::{Family, Name, Options};
 use tokio::time::Instant;
 
-use super::{Case, client};
+use super::client;
+use crate::Case;
 use crate::bench::{ms, soon, until};
 use crate::servers::{Cluster, Redis, Sentinels};
 

@@ -7,7 +7,7 @@ use leasehold::engine::{Engine, Hints, Renewal, Renewed};
 use leasehold::{Client, Family, Guard, Name, Options, Standing};
 use tokio::time::Instant;
 
-use super::Case;
+use crate::Case;
 use crate::bench::{ms, soon, until};
 use crate::servers::{Cluster, Redis};
 

@@ -6,8 +6,9 @@ use leasehold::claim::{Ask, OwnerId};
 use leasehold::engine::{CellValue, Engine, Swapped};
 use leasehold::{Client, Error, Family, Name, Options};
 
+use super::client;
 use super::members::engine;
-use super::{Case, client};
+use crate::Case;
 use crate::bench::{ask, ms, soon, until};
 use crate::servers::{Cluster, Redis, Sentinels};
 

@@ -3,7 +3,8 @@
 use leasehold::{Client, Standing};
 use tokio::time::Instant;
 
-use super::{Case, client, lock_again, until_changed};
+use super::{client, lock_again, until_changed};
+use crate::Case;
 use crate::bench::{ms, soon, until};
 use crate::servers::{Redis, Sentinels};
 

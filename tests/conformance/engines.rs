@@ -1,0 +1,40 @@
+//! The engines of the suite, a file for each.
+//!
+//! A file has one or more [`Setup`]s: Redis alone, with Sentinel and as a Cluster are three of them. Every case of the
+//! suite runs on every set-up. To add an engine, write its file and name it here.
+
+#[cfg(feature = "file")]
+pub(crate) mod file;
+mod memory;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+mod redlock;
+
+use std::sync::Arc;
+
+use crate::bench::Setup;
+
+/// The set-ups of this build.
+pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
+    [
+        memory::setups(),
+        #[cfg(feature = "file")]
+        file::setups(),
+        #[cfg(feature = "redis")]
+        redis::setups(),
+        #[cfg(feature = "redis")]
+        redlock::setups(),
+    ]
+    .concat()
+}
+
+/// URLs of the engines that this build lacks, and the cargo feature that an error must name.
+pub(crate) const ABSENT: &[(&str, &str)] = &[
+    #[cfg(not(feature = "file"))]
+    ("file:/tmp/nowhere", "file"),
+    #[cfg(not(feature = "redis"))]
+    ("redis://localhost", "redis"),
+    #[cfg(not(feature = "redis"))]
+    ("redlock://a,b,c", "redis"),
+];
