@@ -1,6 +1,7 @@
 //! What can go wrong, by what the caller must do about it.
 
 use std::error::Error as StdError;
+use std::fmt;
 
 /// A result with the crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -8,11 +9,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What can go wrong, by what the caller must do about it.
 ///
 /// That a name is taken, or that a time limit passed, is not an error: it is `None`.
-#[derive(Debug, thiserror::Error)]
+///
+/// The message is complete: it says what failed, why, and what to do. So there is no
+/// [`source`](std::error::Error::source) behind it, and a report that prints all causes says each
+/// of them once. What the engine's driver said, in its own words, is in the field `source` and in
+/// the `Debug` output.
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The lease is over: stop the protected work.
-    #[error("lost `{name}` (token {token}): {why}; stop the work that it protects")]
     Lost {
         /// What was held.
         name: String,
@@ -23,7 +28,6 @@ pub enum Error {
     },
 
     /// A newer holder has written: stop the protected work.
-    #[error("fenced: token {given} is older than {newest}, which has already been seen; stop the work")]
     Fenced {
         /// The token that was shown.
         given: u64,
@@ -33,19 +37,16 @@ pub enum Error {
 
     /// The engine did not answer, or can not at the moment. What was asked may have happened or not; asking
     /// again is safe.
-    #[error("{engine}: {what}")]
     Unavailable {
         /// Which engine.
         engine: &'static str,
         /// What failed, and what to do.
         what: String,
         /// What the engine's driver said.
-        #[source]
         source: Option<Box<dyn StdError + Send + Sync>>,
     },
 
     /// The engine can not promise this: choose another one.
-    #[error("{engine}: {what}")]
     Unsupported {
         /// Which engine.
         engine: &'static str,
@@ -54,24 +55,43 @@ pub enum Error {
     },
 
     /// The call is wrong: fix it.
-    #[error("{what}")]
     Invalid {
         /// What is wrong with it.
         what: String,
     },
 
     /// The store holds something that is not ours, is newer than we are, or is damaged.
-    #[error("{engine}: {what}")]
     Engine {
         /// Which engine.
         engine: &'static str,
         /// What was found, and what to do.
         what: String,
         /// What the engine's driver said.
-        #[source]
         source: Option<Box<dyn StdError + Send + Sync>>,
     },
 }
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Lost { name, token, why } => {
+                write!(f, "lost `{name}` (token {token}): {why}; stop the work that it protects")
+            }
+            Error::Fenced { given, newest } => write!(
+                f,
+                "fenced: token {given} is older than {newest}, which has already been seen; stop the work"
+            ),
+            Error::Unavailable { engine, what, .. }
+            | Error::Unsupported { engine, what }
+            | Error::Engine { engine, what, .. } => write!(f, "{engine}: {what}"),
+            Error::Invalid { what } => f.write_str(what),
+        }
+    }
+}
+
+// Without a `source`: the message says what the driver said, in our words, and drivers repeat their
+// own causes. A report that prints all causes would say the same three times.
+impl StdError for Error {}
 
 impl Error {
     /// True if the same call may succeed later without any change.
@@ -100,8 +120,8 @@ pub enum Loss {
     Closed,
 }
 
-impl std::fmt::Display for Loss {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Loss::Deadline => "the lease was not renewed in time",
             Loss::Gone => "the engine no longer knows the claim (it expired or was broken)",
