@@ -24,9 +24,9 @@ use crate::client::events::{Events, Sink};
 use crate::client::keeper::Keeper;
 use crate::client::options::{check_label, check_lease};
 use crate::client::queue::{Line, Terms};
-use crate::clock::Clock;
+use crate::clock::{Clock, tokio_time_is_paused};
 use crate::engine::{Engine, Guarantees, Hint, Hints, View, Watching};
-use crate::error::{Error, Result};
+use crate::error::{Error, Loss, Result};
 use crate::name::{Family, Name};
 use crate::random;
 
@@ -102,12 +102,19 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] outside a tokio runtime, or if an option is out of its range.
+    /// [`Error::Invalid`] outside a tokio runtime, if an option is out of its range, or if tokio's
+    /// time is paused and the client has no clock that follows it ([`Options::clock`]).
     pub fn new(engine: Box<dyn Engine>, options: Options) -> Result<Client> {
         let runtime = Handle::try_current()
             .map_err(|_| Error::invalid("a client must be made inside a tokio runtime with time enabled"))?;
         check_lease(options.lease)?;
         check_label(&options.label)?;
+        if !options.clock_chosen && tokio_time_is_paused() {
+            return Err(Error::invalid(
+                "tokio's time is paused, and this client would count leases by the machine's clock, which goes on; \
+                 connect with `Options::new().clock(TokioClock::new())`",
+            ));
+        }
         let keeper = Arc::new(Keeper::new());
         let inner = Arc::new(Inner {
             engine,
@@ -149,7 +156,8 @@ impl Client {
     ///
     /// Namespaces keep programs apart that share an engine. They nest, and are part of the name in listings.
     #[must_use]
-    pub fn namespace(&self, prefix: &str) -> Client {
+    pub fn namespace(&self, prefix: impl AsRef<str>) -> Client {
+        let prefix = prefix.as_ref();
         Client { inner: Arc::clone(&self.inner), prefix: format!("{}{prefix}/", self.prefix).into() }
     }
 
@@ -168,9 +176,9 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the engine does not answer.
-    pub async fn look(&self, family: Family, name: &str) -> Result<View> {
+    pub async fn look(&self, family: Family, name: impl AsRef<str>) -> Result<View> {
         self.inner.check_open()?;
-        let name = self.name(family, name)?;
+        let name = self.name(family, name.as_ref())?;
         self.inner.call(self.inner.engine.look(&name, u64::MAX)).await
     }
 
@@ -186,17 +194,30 @@ impl Client {
 
     /// Takes a name away from all who hold it, and says who they were.
     ///
-    /// For an operator who knows that the holders are gone or must stop. They are told as soon as their engine
-    /// can tell them, at the latest when they renew; until then they go on. Only a fencing token protects
-    /// against what they do in between.
+    /// For an operator who knows that the holders are gone or must stop. They are told as soon as
+    /// their engine can tell them, at the latest when they renew; until then they go on, and their
+    /// guards say [`Standing::Held`](crate::Standing::Held). Guards of this client and its clones
+    /// are lost when this returns. Only a fencing token protects against what the holders do in
+    /// between.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the engine does not answer.
-    pub async fn break_claims(&self, family: Family, name: &str) -> Result<Vec<Claim>> {
+    ///
+    /// # Cancel safety
+    ///
+    /// The name may have been taken away or not; it can be asked for again.
+    pub async fn break_claims(&self, family: Family, name: impl AsRef<str>) -> Result<Vec<Claim>> {
         self.inner.check_open()?;
-        let name = self.name(family, name)?;
-        self.inner.call(self.inner.engine.break_claims(&name)).await
+        let name = self.name(family, name.as_ref())?;
+        let broken = self.inner.call(self.inner.engine.break_claims(&name)).await?;
+        // Holders of this client need not wait for a hint or a renewal to learn what is known here.
+        for claim in &broken {
+            if let Some(lease) = self.inner.keeper.find(claim.owner) {
+                lease.lose(Loss::Gone);
+            }
+        }
+        Ok(broken)
     }
 
     /// A descriptor that keeps what this client holds for as long as any process has it open, even after

@@ -5,7 +5,8 @@
 
 use std::fmt;
 use std::ops::{Add, Sub};
-use std::time::Duration;
+use std::sync::Once;
+use std::time::{Duration, Instant};
 
 /// A point in time on a [`Clock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,7 +73,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// Tokio's clock, for tests that pause time with `tokio::time::pause`.
+/// Tokio's clock, for tests that pause time with `tokio::time::pause`: see
+/// [`crate::Options::clock`].
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     zero: tokio::time::Instant,
@@ -108,6 +110,35 @@ pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment) {
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left.min(SLICE)).await;
+        let slice = left.min(SLICE);
+        let started = Instant::now();
+        tokio::time::sleep(slice).await;
+        // Tokio skipped the time, and our clock did not: this loop would turn until the real time
+        // has passed.
+        if started.elapsed() < slice / 2 && moment.since(clock.now()) > left - slice / 2 {
+            warn_of_paused_time();
+        }
     }
+}
+
+/// True while tokio's time stands still in this runtime, as in tests with paused time.
+pub(crate) fn tokio_time_is_paused() -> bool {
+    let (before, started) = (tokio::time::Instant::now(), Instant::now());
+    // At most some nanoseconds: until the machine's own clock shows that time has passed.
+    while Instant::now() == started {
+        std::hint::spin_loop();
+    }
+    tokio::time::Instant::now() == before
+}
+
+#[cold]
+fn warn_of_paused_time() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing::warn!(
+            target: "leasehold",
+            "tokio's time is paused, and a client counts leases by another clock; connect with \
+             `Options::new().clock(TokioClock::new())`"
+        );
+    });
 }

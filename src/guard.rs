@@ -124,6 +124,10 @@ impl Guard {
 
     /// Does the work, and stops it (drops its future) if the name is lost before it is done.
     ///
+    /// It gives what the work gives. Work that can fail gives a result inside the result: the outer
+    /// error says that the name was lost, the inner one is the work's own.
+    /// `guard.run(work).await??` passes on both.
+    ///
     /// # Errors
     ///
     /// [`crate::Error::Lost`] if the work was stopped, or if the name was lost by the time the work was done.
@@ -142,6 +146,25 @@ impl Guard {
     /// let sum = guard.run(async { 1 + 1 }).await?;
     /// assert_eq!(sum, 2);
     /// # guard.release().await
+    /// # }
+    /// ```
+    ///
+    /// Work that can fail:
+    ///
+    /// ```
+    /// async fn count(text: &str) -> Result<u32, std::num::ParseIntError> {
+    ///     text.parse()
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = leasehold::connect("memory:").await?;
+    /// let guard = client.mutex("report")?.lock().await?;
+    /// let seven = guard.run(count("7")).await??;
+    /// assert_eq!(seven, 7);
+    /// // The name was held, and the work failed:
+    /// assert!(guard.run(count("seven")).await?.is_err());
+    /// # Ok(guard.release().await?)
     /// # }
     /// ```
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {

@@ -18,7 +18,7 @@ pub(crate) fn run(plan: Plan, place: &Place) -> Result<()> {
         let client = leasehold::connect_with(&place.url("keeper"), Options::new().lease(LEASE)).await?;
         let mut held = Vec::new();
         for index in 0..plan.leases {
-            held.push(client.mutex(&format!("stock/{index}"))?.lock().await?);
+            held.push(client.mutex(format!("stock/{index}"))?.lock().await?);
         }
         let before = kit::process_time();
         tokio::time::sleep(LEASE * PERIODS).await;

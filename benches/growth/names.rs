@@ -54,7 +54,7 @@ pub(crate) fn idle(plan: Plan, place: &Place) -> Result<()> {
         let mut used = 0;
         for count in tens(plan.names) {
             while used < count {
-                crowded.mutex(&spread_out(used))?.lock().await?.release().await?;
+                crowded.mutex(spread_out(used))?.lock().await?.release().await?;
                 used += 1;
             }
             last = step(count, &crowded, &alone, plan.names).await?;
@@ -93,7 +93,7 @@ async fn clients(place: &Place) -> Result<(Client, Client)> {
     let options = Options::new().lease(LEASE);
     let crowded = leasehold::connect_with(&place.url("crowded"), options.clone()).await?;
     let alone = leasehold::connect_with(&place.url("alone"), options).await?;
-    std::mem::forget(alone.mutex(&spread_out(0))?.lock().await?);
+    std::mem::forget(alone.mutex(spread_out(0))?.lock().await?);
     Ok((crowded, alone))
 }
 

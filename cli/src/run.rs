@@ -129,7 +129,7 @@ async fn take(client: &Client, args: &Run, limit: Option<Duration>) -> Result<Op
         let semaphore = client.semaphore(name, slots)?.lock_delay(delay);
         return Ok(match limit {
             None => Some(semaphore.acquire().await?),
-            Some(limit) => semaphore.acquire_for(1, limit).await?,
+            Some(limit) => semaphore.acquire_for(limit).await?,
         }
         .map(Held::Guard));
     }

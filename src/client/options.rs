@@ -25,6 +25,8 @@ pub struct Options {
     pub(crate) hand_over: Option<Duration>,
     pub(crate) hand_over_tokens: u32,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The clock was chosen and is not the default.
+    pub(crate) clock_chosen: bool,
 }
 
 impl Default for Options {
@@ -36,6 +38,7 @@ impl Default for Options {
             hand_over: Some(Duration::from_millis(50)),
             hand_over_tokens: 65,
             clock: Arc::new(SystemClock),
+            clock_chosen: false,
         }
     }
 }
@@ -83,9 +86,33 @@ impl Options {
         self
     }
 
-    /// The clock that deadlines are counted on, for tests.
+    /// The clock that deadlines are counted on, for tests: the machine's by default.
+    ///
+    /// A test with paused time (`tokio::time::pause`, `#[tokio::test(start_paused = true)]`) needs
+    /// [`TokioClock`](crate::TokioClock), which stands still and jumps with it. A client that is
+    /// made while time is paused and has no such clock is refused. Engines outside the process
+    /// (`file:` and servers) can not be used with paused time: tokio skips the time in which they
+    /// would answer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use leasehold::{Options, TokioClock};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> leasehold::Result<()> {
+    /// tokio::time::pause();
+    /// let options = Options::new().clock(TokioClock::new());
+    /// let client = leasehold::connect_with("memory:", options).await?;
+    /// let guard = client.mutex("stock/42")?.lock().await?;
+    /// tokio::time::sleep(std::time::Duration::from_secs(3600)).await; // an hour, at once
+    /// assert!(guard.is_held()); // renewed all the while
+    /// # guard.release().await
+    /// # }
+    /// ```
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Options {
+        self.clock_chosen = true;
         self.clock = Arc::new(clock);
         self
     }
@@ -109,4 +136,21 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
         "a lease of {lease:?} is out of range: from {SHORTEST_LEASE:?} to {LONGEST_LEASE:?} (leases renew \
          themselves, so a long hold needs no long lease)"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::TokioClock;
+
+    #[tokio::test(start_paused = true)]
+    async fn paused_time_needs_a_clock_that_follows_it() {
+        let error = crate::connect("memory:").await.expect_err("the machine's clock goes on");
+        assert!(error.to_string().contains("clock(TokioClock::new())"), "{error}");
+        crate::connect_with("memory:", Options::new().clock(TokioClock::new())).await.expect("it follows");
+        // Whoever chooses a clock knows what it is for.
+        crate::connect_with("memory:", Options::new().clock(SystemClock)).await.expect("chosen");
+        tokio::time::resume();
+        crate::connect("memory:").await.expect("time goes on");
+    }
 }

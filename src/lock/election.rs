@@ -58,7 +58,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no elections.
-    pub fn election(&self, name: &str) -> Result<Election> {
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
         let guarantees = self.inner.engine.guarantees();
         if !guarantees.elects {
             return Err(Error::Unsupported {
@@ -67,7 +67,7 @@ impl Client {
                     .into(),
             });
         }
-        let mut want = self.want(Family::Election, name, WHOLE, WHOLE)?;
+        let mut want = self.want(Family::Election, name.as_ref(), WHOLE, WHOLE)?;
         want.logged = true;
         Ok(Election::new(self, want))
     }

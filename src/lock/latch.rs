@@ -49,7 +49,8 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Invalid`] for a count of 0, or if the name is too long; [`Error::Unsupported`] if the engine has no cells.
-    pub fn latch(&self, name: &str, count: u32) -> Result<Latch> {
+    pub fn latch(&self, name: impl AsRef<str>, count: u32) -> Result<Latch> {
+        let name = name.as_ref();
         let guarantees = self.inner.engine.guarantees();
         if !guarantees.cells {
             return Err(Error::Unsupported {

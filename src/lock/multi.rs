@@ -39,20 +39,23 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Invalid`] for no names, or one that is too long.
-    pub fn multi<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<Multi> {
+    pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Multi> {
         Multi::new(self, names)
     }
 }
 
 impl Multi {
-    pub(crate) fn new<'a>(client: &Client, names: impl IntoIterator<Item = &'a str>) -> Result<Multi> {
-        let mut names: Vec<&str> = names.into_iter().collect();
+    fn new(client: &Client, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Multi> {
+        let mut names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
         names.sort_unstable();
         names.dedup();
         if names.is_empty() {
             return Err(Error::invalid("no names to lock were given"));
         }
-        let members = names.into_iter().map(|name| Ok((name.to_owned(), client.mutex(name)?)));
+        let members = names.into_iter().map(|name| {
+            let mutex = client.mutex(&name)?;
+            Ok((name, mutex))
+        });
         Ok(Multi { client: client.clone(), members: members.collect::<Result<_>>()? })
     }
 
@@ -220,7 +223,8 @@ impl MultiGuard {
         })
     }
 
-    /// Does the work, and stops it (drops its future) if one of the names is lost before it is done.
+    /// Does the work, and stops it (drops its future) if one of the names is lost before it is
+    /// done. Work that can fail gives a result inside the result, as with [`Guard::run`].
     ///
     /// # Errors
     ///

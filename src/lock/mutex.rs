@@ -51,8 +51,8 @@ impl Client {
     /// # Errors
     ///
     /// [`crate::Error::Invalid`] if the name is too long.
-    pub fn mutex(&self, name: &str) -> Result<Mutex> {
-        Ok(Mutex::new(self, self.want(Family::Lock, name, WHOLE, WHOLE)?))
+    pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
+        Ok(Mutex::new(self, self.want(Family::Lock, name.as_ref(), WHOLE, WHOLE)?))
     }
 }
 
@@ -125,6 +125,9 @@ impl Mutex {
     }
 
     /// Waits for the name, does the work under it and gives it back. The work is stopped if the name is lost.
+    ///
+    /// It gives what the work gives; work that can fail gives a result inside the result, as with
+    /// [`Guard::run`].
     ///
     /// A release that fails is no error, for the work is done: it is told as [`crate::Event::NotReleased`] and
     /// as a warning, and the name is free when its lease ends.

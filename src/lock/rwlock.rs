@@ -49,8 +49,8 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Invalid`] if the name is too long.
-    pub fn rwlock(&self, name: &str) -> Result<RwLock> {
-        Ok(RwLock::new(self, self.want(Family::Lock, name, WHOLE, WHOLE)?))
+    pub fn rwlock(&self, name: impl AsRef<str>) -> Result<RwLock> {
+        Ok(RwLock::new(self, self.want(Family::Lock, name.as_ref(), WHOLE, WHOLE)?))
     }
 }
 
@@ -205,11 +205,8 @@ impl fmt::Display for NotUpgraded {
     }
 }
 
-impl std::error::Error for NotUpgraded {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
+// The message is that of the error, so there is no cause behind it left to say.
+impl std::error::Error for NotUpgraded {}
 
 impl From<NotUpgraded> for Error {
     /// Gives the guard up.

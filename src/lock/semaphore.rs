@@ -48,7 +48,8 @@ impl Client {
     ///
     /// [`Error::Invalid`] for no permits, or if the name is too long; [`Error::Unsupported`] if the engine can
     /// not count.
-    pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore> {
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore> {
+        let name = name.as_ref();
         let guarantees = self.inner.engine.guarantees();
         if !guarantees.counts {
             return Err(Error::Unsupported {
@@ -132,7 +133,20 @@ impl Semaphore {
         self.take(permits, Patience::None).await
     }
 
-    /// Waits for `permits` at once for at most `limit`.
+    /// Waits for one permit for at most `limit`; `None` if there was none in that time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Semaphore::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`crate::Mutex::lock`].
+    pub async fn acquire_for(&self, limit: Duration) -> Result<Option<Guard>> {
+        self.acquire_many_for(1, limit).await
+    }
+
+    /// Waits for `permits` at once for at most `limit`; `None` if they were not free in that time.
     ///
     /// # Errors
     ///
@@ -141,7 +155,7 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// As [`crate::Mutex::lock`].
-    pub async fn acquire_for(&self, permits: u32, limit: Duration) -> Result<Option<Guard>> {
+    pub async fn acquire_many_for(&self, permits: u32, limit: Duration) -> Result<Option<Guard>> {
         let now = self.client.inner.clock.now();
         self.take(permits, Patience::lasting(limit, now)).await
     }

@@ -18,6 +18,8 @@ pub(crate) fn group() -> Group {
             a_view_names_who_holds_and_who_waits,
             names_are_listed_in_pages,
             breaking_what_is_free_breaks_nothing,
+            a_guard_of_the_client_that_breaks_its_name_is_lost_at_once,
+            names_are_any_text,
             names_that_are_too_long_are_refused,
             guarantees_say_which_engine,
         ]
@@ -177,7 +179,7 @@ async fn names_are_listed_in_pages(mut ground: Ground) {
     let client = ground.client().await;
     let mut guards = Vec::new();
     for number in (0..25).rev() {
-        guards.push(client.mutex(&format!("n{number:02}")).expect("a name").lock().await.expect("free"));
+        guards.push(client.mutex(format!("n{number:02}")).expect("a name").lock().await.expect("free"));
     }
     guards.push(client.namespace("other").mutex("n00").expect("a name").lock().await.expect("free"));
     let mut seen = Vec::new();
@@ -203,11 +205,45 @@ async fn breaking_what_is_free_breaks_nothing(mut ground: Ground) {
     assert!(client.list(Family::Lock, None, 10).await.expect("a page").is_empty());
 }
 
+async fn a_guard_of_the_client_that_breaks_its_name_is_lost_at_once(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    let guard = client.mutex("x").expect("a name").lock().await.expect("free");
+    let kept = client.mutex("y").expect("a name").lock().await.expect("free");
+    let mut events = client.events();
+    assert_eq!(client.break_claims(Family::Lock, "x").await.expect("broken").len(), 1);
+    // Nobody had to renew, or to hear of it, first.
+    assert_eq!((guard.standing(), kept.standing()), (Standing::Lost, Standing::Held));
+    assert!(matches!(guard.check(), Err(Error::Lost { why: Loss::Gone, .. })));
+    assert!(matches!(events.next().await, Some(Event::Lost { why: Loss::Gone, .. })));
+    let theirs = soon("the next", other.mutex("x").expect("a name").lock()).await.expect("free");
+    assert!(matches!(guard.release().await, Err(Error::Lost { why: Loss::Gone, .. })));
+    assert_eq!(theirs.standing(), Standing::Held, "a late release of what was broken frees nobody's claim");
+}
+
+async fn names_are_any_text(mut ground: Ground) {
+    let client = ground.client().await.namespace(String::from("shop"));
+    let typed = leasehold::Name::new(Family::Lock, "stock/42").expect("a name");
+    for mutex in [
+        client.mutex("stock/42"),
+        client.mutex(format!("stock/{}", 42)),
+        client.mutex(std::borrow::Cow::from("stock/42")),
+        client.mutex(&typed),
+    ] {
+        let guard = mutex.expect("a name").try_lock().await.expect("an answer").expect("free");
+        assert_eq!(guard.name(), "shop/stock/42");
+        guard.release().await.expect("held");
+    }
+    let names = vec![String::from("a"), String::from("b")];
+    let both = client.multi(&names).expect("names").lock().await.expect("free");
+    assert_eq!(both.names().collect::<Vec<_>>(), names);
+    both.release().await.expect("held");
+}
+
 async fn names_that_are_too_long_are_refused(mut ground: Ground) {
     let client = ground.client().await;
     let longest = "n".repeat(leasehold::name::LONGEST);
     client.mutex(&longest).expect("just right").lock().await.expect("free").release().await.expect("held");
-    let error = client.mutex(&format!("{longest}n")).expect_err("too long");
+    let error = client.mutex(format!("{longest}n")).expect_err("too long");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     if ground.promises().counts {
         assert!(matches!(client.namespace("p").semaphore(&longest, 2), Err(Error::Invalid { .. })));
@@ -228,4 +264,17 @@ async fn guarantees_say_which_engine(mut ground: Ground) {
     let client = ground.client().await;
     assert!(ground.url().starts_with(client.guarantees().engine));
     assert_eq!(Promises::from(client.guarantees()), ground.promises());
+}
+
+/// Expects that a report of all causes of an error repeats nothing.
+#[track_caller]
+pub(crate) fn says_each_cause_once(error: &Error) {
+    let mut said = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        let words = next.to_string();
+        assert!(!said.contains(&words), "`{words}` is said again after `{said}`");
+        said = format!("{said}: {words}");
+        cause = next.source();
+    }
 }

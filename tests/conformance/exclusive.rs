@@ -74,7 +74,7 @@ impl Lock {
             Lock::Mutex(mutex) => mutex.lock_for(limit).await.map(|held| held.map(Held::Guard)),
             Lock::Write(rwlock) => rwlock.write_for(limit).await.map(|held| held.map(Held::Write)),
             Lock::Permit(semaphore) | Lock::LastPermit(semaphore, _) => {
-                semaphore.acquire_for(1, limit).await.map(|held| held.map(Held::Guard))
+                semaphore.acquire_for(limit).await.map(|held| held.map(Held::Guard))
             }
         }
     }

@@ -226,7 +226,7 @@ async fn one_of_many_leases_is_lost_alone(mut ground: Ground) {
     let (client, other) = (ground.client().await, ground.client().await);
     let mut guards = Vec::new();
     for name in 0..50 {
-        let mutex = client.mutex(&format!("n{name}")).expect("a name").lease(ms(400));
+        let mutex = client.mutex(format!("n{name}")).expect("a name").lease(ms(400));
         guards.push(mutex.lock().await.expect("free"));
     }
     other.break_claims(leasehold::Family::Lock, "n7").await.expect("broken");
@@ -244,7 +244,7 @@ async fn many_leases_are_renewed_in_few_calls(mut ground: Ground) {
     let (client, wire) = ground.client_on_wire(options).await;
     let mut guards = Vec::new();
     for name in 0..LEASES {
-        let mutex = client.mutex(&format!("n{name}")).expect("a name").lease(ms(6000));
+        let mutex = client.mutex(format!("n{name}")).expect("a name").lease(ms(6000));
         guards.push(mutex.lock().await.expect("free"));
     }
     let before = (wire.renews.load(Ordering::Acquire), wire.renewed_claims());

@@ -63,7 +63,7 @@ async fn a_callers_limit_binds_every_kind_of_request(mut ground: Ground) {
     unavailable("lock_for of several", limit, multi.lock_for(limit)).await;
     if ground.promises().counts {
         let semaphore = client.semaphore("s", 3).expect("a name");
-        unavailable("acquire_for", limit, semaphore.acquire_for(1, limit)).await;
+        unavailable("acquire_for", limit, semaphore.acquire_for(limit)).await;
     }
     if ground.promises().elects {
         let election = client.election("e").expect("a name");
@@ -99,7 +99,7 @@ async fn closing_takes_no_longer_than_one_call(mut ground: Ground) {
     let (client, wire) = ground.client_on_wire(options).await;
     let mut guards = Vec::new();
     for number in 0..8 {
-        guards.push(client.mutex(&format!("n{number}")).expect("a name").lock().await.expect("free"));
+        guards.push(client.mutex(format!("n{number}")).expect("a name").lock().await.expect("free"));
     }
     wire.set(Fault::Hang);
     drop(guards.pop());
@@ -234,7 +234,7 @@ async fn callers_that_give_up_leave_a_bounded_pile(mut ground: Ground) {
     wire.set(Fault::Hang);
     let before = metrics.num_alive_tasks();
     for number in 0..CALLERS {
-        let mutex = client.mutex(&format!("n{number}")).expect("a name");
+        let mutex = client.mutex(format!("n{number}")).expect("a name");
         assert!(tokio::time::timeout(Duration::ZERO, mutex.lock()).await.is_err(), "nothing is answered");
     }
     let tasks = metrics.num_alive_tasks() - before;

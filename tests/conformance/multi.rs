@@ -160,5 +160,5 @@ async fn is_released_by_a_drop(mut ground: Ground) {
 
 async fn refuses_no_names(mut ground: Ground) {
     let client = ground.client().await;
-    assert!(matches!(client.multi([]), Err(Error::Invalid { .. })));
+    assert!(matches!(client.multi([""; 0]), Err(Error::Invalid { .. })));
 }

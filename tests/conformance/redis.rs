@@ -58,7 +58,9 @@ async fn impatient(url: &str) -> Client {
 
 /// What is said to somebody who is not let in.
 async fn refused(url: &str) -> Error {
-    soon("a refusal", leasehold::connect(url)).await.expect_err("it must be refused")
+    let error = soon("a refusal", leasehold::connect(url)).await.expect_err("it must be refused");
+    crate::client::says_each_cause_once(&error);
+    error
 }
 
 fn mutex(client: &Client, lease: Duration) -> Mutex {

@@ -283,7 +283,7 @@ impl Party {
                     match wait {
                         Wait::Forever => semaphore.acquire_many(weight).await.map(Some),
                         Wait::Now => semaphore.try_acquire_many(weight).await,
-                        Wait::For(limit) => semaphore.acquire_for(weight, limit).await,
+                        Wait::For(limit) => semaphore.acquire_many_for(weight, limit).await,
                     }
                 };
                 let Some(guard) = self.within(limit, &said, taking).await? else { return Ok(None) };
@@ -522,7 +522,7 @@ impl Party {
         }
         for (at, (name, permits)) in self.names.semaphores.iter().enumerate() {
             let Ok(semaphore) = self.client.semaphore(name, *permits) else { continue };
-            match semaphore.acquire_for(*permits, limit).await {
+            match semaphore.acquire_many_for(*permits, limit).await {
                 Ok(Some(guard)) => {
                     let guard = Arc::new(guard);
                     let place = self.names.locks.len() + at;

@@ -77,7 +77,9 @@ fn boot_dir(store: &Path) -> PathBuf {
 }
 
 async fn refused(ground: &Ground) -> Error {
-    leasehold::connect(ground.url()).await.expect_err("it must be refused")
+    let error = leasehold::connect(ground.url()).await.expect_err("it must be refused");
+    crate::client::says_each_cause_once(&error);
+    error
 }
 
 async fn a_store_of_another_boot_is_thrown_away_and_tokens_rise(mut ground: Ground) {

@@ -175,7 +175,7 @@ async fn do_everything(server: &Redis, url: &str) {
     }
     // Some that go together.
     let cycle = |number: u8| {
-        let mutex = one.mutex(&format!("y{number}")).expect("a name");
+        let mutex = one.mutex(format!("y{number}")).expect("a name");
         async move { mutex.lock().await.expect("free").release().await.expect("held") }
     };
     for _ in 0..2 {

@@ -197,7 +197,7 @@ async fn one_that_is_gone_leaves_no_pile_behind(mut ground: Ground) {
     let mut callers = tokio::task::JoinSet::new();
     let begun = Instant::now();
     for number in 0..3000_u32 {
-        let mutex = client.mutex(&format!("n{number}")).expect("a name");
+        let mutex = client.mutex(format!("n{number}")).expect("a name");
         callers.spawn(async move { tokio::time::timeout(ms(100), mutex.try_lock()).await.is_err() });
         while callers.try_join_next().is_some() {}
         tokio::time::sleep_until(begun + Duration::from_millis(number.into())).await;
@@ -301,7 +301,7 @@ async fn one_that_was_paused_has_no_two_holders_and_no_ghosts(mut ground: Ground
     history::check(&seen, Rules { capacity: 1, rising_beyond: 0, fifo_beyond: None })
         .unwrap_or_else(|wrong| panic!("{wrong}"));
     for number in 0..20 {
-        let mutex = other.mutex(&format!("ghost-{number}")).expect("a name");
+        let mutex = other.mutex(format!("ghost-{number}")).expect("a name");
         let guard = soon("a name without a ghost", mutex.lock()).await.expect("granted");
         guard.release().await.expect("held");
     }

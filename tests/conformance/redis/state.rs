@@ -41,7 +41,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
 
 /// Takes "x0", "x1" and so on, all together.
 async fn lock_all(client: &Client, count: usize) -> Vec<Guard> {
-    let locks = (0..count).map(|number| client.mutex(&format!("x{number}")).expect("a name"));
+    let locks = (0..count).map(|number| client.mutex(format!("x{number}")).expect("a name"));
     let locks = locks.map(|mutex| async move { mutex.lease(ms(30_000)).lock().await.expect("free") });
     soon("the locks", join_all(locks)).await
 }

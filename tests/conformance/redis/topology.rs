@@ -281,7 +281,7 @@ async fn channels_that_nobody_needs_are_left() {
     let (one, two) = (client(&url).await, client(&url).await);
     let mut held = Vec::new();
     let wait_for = async |number: usize| {
-        let mutex = two.mutex(&number.to_string()).expect("a name");
+        let mutex = two.mutex(number.to_string()).expect("a name");
         // On a busy machine the time may be over before there is an answer; it listens all the same.
         let waited = mutex.lock_for(ms(20)).await;
         assert!(
@@ -289,7 +289,7 @@ async fn channels_that_nobody_needs_are_left() {
         );
     };
     for number in 0..190 {
-        held.push(one.mutex(&number.to_string()).expect("a name").lock().await.expect("free"));
+        held.push(one.mutex(number.to_string()).expect("a name").lock().await.expect("free"));
     }
     for number in 0..170 {
         wait_for(number).await;

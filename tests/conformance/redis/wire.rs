@@ -111,7 +111,7 @@ async fn a_release_whose_answer_got_lost_is_one(mut ground: Ground) {
     let proxy = Proxy::start(ground.server().port());
     let (far, near) = (connect(&url(&proxy)).await, ground.client().await);
     let lock_all = async |count: usize| {
-        let locks = (0..count).map(|number| far.mutex(&format!("x{number}")).expect("a mutex"));
+        let locks = (0..count).map(|number| far.mutex(format!("x{number}")).expect("a mutex"));
         join_all(locks.map(|mutex| async move { mutex.lock().await.expect("granted") })).await
     };
     // One goes alone; many go together.
@@ -185,7 +185,7 @@ async fn who_ends_while_it_takes_a_lock_leaves_no_counter_for_ever(mut ground: G
     // One goes alone, many go together; with others since we last had it, or without; free, or a stranger's.
     for (count, others, held) in [(1, false, false), (1, true, false), (1, false, true), (8, false, false)] {
         let all = |client: &Client| {
-            let locks = (0..count).map(|number| client.mutex(&format!("x{number}")).expect("a mutex"));
+            let locks = (0..count).map(|number| client.mutex(format!("x{number}")).expect("a mutex"));
             join_all(locks.map(|mutex| async move { mutex.try_lock().await }).collect::<Vec<_>>())
         };
         for client in if others { [&far, &near, &far] } else { [&far; 3] } {

@@ -34,7 +34,7 @@ pub(crate) async fn lets_go(url: &str, servers: &[&Redis], stopped: &[Redis]) {
     let clone = one.clone();
     let mut guards = Vec::new();
     for number in 0..8 {
-        guards.push(one.mutex(&number.to_string()).expect("a name").lock().await.expect("free"));
+        guards.push(one.mutex(number.to_string()).expect("a name").lock().await.expect("free"));
     }
     let mutex = one.mutex("0").expect("a name");
     assert!(mutex.lock_for(ms(20)).await.expect("an answer").is_none());
