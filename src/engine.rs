@@ -39,7 +39,10 @@ pub mod memory;
 pub mod redis;
 #[cfg(feature = "redis")]
 pub mod redlock;
+pub(crate) mod shown;
 pub(crate) mod table;
+#[cfg(feature = "_server")]
+pub(crate) mod url;
 
 pub use crate::connect::open;
 

@@ -35,11 +35,15 @@ pub mod claim;
 pub mod client;
 pub mod clock;
 mod connect;
+// For the command line tool: durations are read alike in options of URLs and of commands.
+#[doc(hidden)]
+pub mod duration;
 pub mod engine;
 mod error;
 mod guard;
 pub mod lock;
 pub mod name;
+mod nearest;
 mod random;
 #[cfg(feature = "redis")]
 mod redis;

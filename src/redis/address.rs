@@ -4,11 +4,48 @@ use std::fmt;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult};
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo,
+    RedisResult,
+};
 
 use super::replicas::{Replicas, of_member};
 use super::sentinel::Sentinels;
-use crate::error::Result;
+use crate::engine::url::{Host, Login};
+use crate::error::{Error, Result};
+
+/// Whether a server is spoken to over TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encryption {
+    None,
+    Tls,
+}
+
+/// A server at a host of a URL, as the driver wants it.
+pub(crate) fn info_of_host(host: &Host, encryption: Encryption, db: i64) -> Result<ConnectionInfo> {
+    let Host { name, port, login } = host;
+    let (host, port) = (name.clone(), *port);
+    let addr = match encryption {
+        Encryption::None => ConnectionAddr::Tcp(host, port),
+        Encryption::Tls => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+    };
+    info(addr, login, db)
+}
+
+/// A server at an address, as the driver wants it.
+pub(crate) fn info(addr: ConnectionAddr, login: &Login, db: i64) -> Result<ConnectionInfo> {
+    let mut settings = RedisConnectionInfo::default().set_db(db);
+    if let Some(user) = &login.user {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = &login.password {
+        settings = settings.set_password(password.reveal());
+    }
+    let info = addr.into_connection_info();
+    let info = info
+        .map_err(|error| Error::invalid(format!("the driver refuses the address: {}", error.category())))?;
+    Ok(info.set_redis_settings(settings))
+}
 
 /// Where the server is.
 pub(crate) enum Source {
@@ -23,7 +60,14 @@ pub(crate) enum Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Fixed(info) | Source::Member(info) => write!(f, "{}", info.addr()),
+            Source::Fixed(info) | Source::Member(info) => match info.addr() {
+                ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }
+                    if host.contains(':') =>
+                {
+                    write!(f, "[{host}]:{port}")
+                }
+                addr => write!(f, "{addr}"),
+            },
             Source::Sentinels(sentinels) => write!(f, "{sentinels}"),
         }
     }

@@ -4,6 +4,7 @@ use redis::ConnectionAddr;
 
 use super::address::Source;
 use super::errors::{ENGINE, too_old};
+use crate::engine::shown::without_secret;
 use crate::error::{Error, Result};
 
 /// Where a server is, and what is expected of it.
@@ -36,22 +37,9 @@ impl Target {
         }
     }
 
-    /// Some servers, and things that stand before servers, repeat what they do not understand: the login, for one.
+    /// An error as it may be shown.
     pub(crate) fn without_password(&self, error: Error) -> Error {
-        let Some(password) = self.source.password() else { return error };
-        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        if ![error.to_string(), format!("{error:?}"), source].iter().any(|text| text.contains(password)) {
-            return error;
-        }
-        let hush = |what: String| what.replace(password, "…");
-        // The source says the same, and goes.
-        match error {
-            Error::Engine { engine, what, .. } => Error::Engine { engine, what: hush(what), source: None },
-            Error::Unavailable { engine, what, .. } => {
-                Error::Unavailable { engine, what: hush(what), source: None }
-            }
-            other => other,
-        }
+        without_secret(self.source.password().unwrap_or_default(), error)
     }
 
     /// Reads what the server says of itself, and refuses one that can not keep locks.

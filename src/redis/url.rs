@@ -1,11 +1,60 @@
 //! What a URL says: where the servers are, and how they are used.
 
-use redis::{ConnectionInfo, IntoConnectionInfo as _};
+use std::path::PathBuf;
 
-use super::address::Source;
+use redis::{ConnectionAddr, ConnectionInfo};
+
+use super::address::{Encryption, Source, info, info_of_host};
 use super::keys::Keys;
 use super::sentinel::Sentinels;
+use crate::engine::shown::Secret;
+use crate::engine::url::{Host, Login, LoginPlace, Syntax, Url, UrlOption};
 use crate::error::{Error, Result};
+
+/// The port of a sentinel.
+const SENTINEL_PORT: u16 = 26379;
+
+/// One server.
+const ONE: Syntax = Syntax {
+    engine: "redis",
+    example: "redis://USER:PASSWORD@HOST:PORT/DB",
+    port: 6379,
+    login: LoginPlace::First,
+    options: &[
+        "prefix=TEXT",
+        "raw",
+        "strangers",
+        "wait=N",
+        "wait=majority",
+        "eviction=allow",
+        "ca=FILE",
+        "cert=FILE",
+        "key=FILE",
+        "sentinel_user=USER",
+        "sentinel_password=PASSWORD",
+    ],
+};
+
+const SENTINELS: Syntax =
+    Syntax { example: "redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB", port: SENTINEL_PORT, ..ONE };
+
+const CLUSTER: Syntax = Syntax { example: "redis+cluster://HOST:PORT,HOST:PORT", ..ONE };
+
+const SOCKET: Syntax = Syntax {
+    example: "redis+unix:///PATH?db=N&user=USER&pass=PASSWORD",
+    login: LoginPlace::Options,
+    options: &[
+        "db=N",
+        "user=USER",
+        "pass=PASSWORD",
+        "prefix=TEXT",
+        "raw",
+        "strangers",
+        "wait=N",
+        "eviction=allow",
+    ],
+    ..ONE
+};
 
 /// The servers and how they are used.
 pub(crate) struct Place {
@@ -49,44 +98,119 @@ impl Copies {
     }
 }
 
-/// The options of a URL.
+/// The options that every Redis server has, whichever engine uses it.
 #[derive(Default)]
-struct Options {
-    keys: Option<Keys>,
-    eviction_allowed: bool,
-    copies: Copies,
-    strangers: bool,
-    sentinel_user: Option<String>,
-    sentinel_password: Option<String>,
+pub(crate) struct ServerOptions {
+    pub(crate) keys: Option<Keys>,
+    pub(crate) eviction_allowed: bool,
     /// Files with certificates and a key.
     ca: Option<String>,
     cert: Option<String>,
     key: Option<String>,
-    /// The driver's own.
-    rest: Vec<String>,
+}
+
+impl ServerOptions {
+    /// Reads an option; an error if it is none of these.
+    pub(crate) fn read(&mut self, option: UrlOption<'_>) -> Result<()> {
+        match (option.name, option.value.as_str()) {
+            ("prefix", _) => self.keys = Some(Keys::with_prefix(option.value)?),
+            ("raw", "" | "true") => self.keys = Some(Keys::raw()),
+            ("eviction", "allow") => self.eviction_allowed = true,
+            ("eviction", "refuse") => self.eviction_allowed = false,
+            ("ca", _) => self.ca = Some(option.value),
+            ("cert", _) => self.cert = Some(option.value),
+            ("key", _) => self.key = Some(option.value),
+            _ => return Err(option.wrong()),
+        }
+        Ok(())
+    }
+
+    /// The keys that the options choose, or the default.
+    pub(crate) fn keys(&mut self) -> Result<Keys> {
+        self.keys.take().map_or_else(|| Keys::with_prefix("lock:"), Ok)
+    }
+
+    /// A server with the certificates that the options name, if it is spoken to over TLS.
+    pub(crate) fn with_certificates(&self, info: ConnectionInfo) -> Result<ConnectionInfo> {
+        let encrypted = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        if !encrypted && (self.ca.is_some() || self.cert.is_some() || self.key.is_some()) {
+            return Err(Error::invalid(
+                "`ca`, `cert` and `key` are for servers that are spoken to over TLS: `rediss:`, `redlocks:`",
+            ));
+        }
+        #[cfg(feature = "redis-tls")]
+        if encrypted {
+            let own = match (&self.cert, &self.key) {
+                (Some(cert), Some(key)) => Some((cert.as_str(), key.as_str())),
+                (None, None) => None,
+                _ => return Err(Error::invalid("`cert` and `key` go together")),
+            };
+            return super::tls::with_certificates(info, self.ca.as_deref(), own);
+        }
+        Ok(info)
+    }
+}
+
+/// The options of a URL.
+#[derive(Default)]
+struct Options {
+    server: ServerOptions,
+    copies: Copies,
+    strangers: bool,
+    sentinel_login: Login,
+    /// Of a unix socket, which has nowhere else to put them.
+    db: i64,
+    login: Login,
+}
+
+impl Options {
+    fn read(url: &Url<'_>) -> Result<Options> {
+        let mut options = Options::default();
+        for option in url.options()? {
+            match (option.name, option.value.as_str()) {
+                ("strangers", "" | "true") => options.strangers = true,
+                ("wait", "none" | "0") => options.copies = Copies::None,
+                ("wait", "majority") => options.copies = Copies::Majority,
+                ("wait", count) => {
+                    options.copies = Copies::Some(count.parse().map_err(|_| option.wrong())?);
+                }
+                ("sentinel_user", _) => options.sentinel_login.user = Some(option.value),
+                ("sentinel_password", _) => {
+                    options.sentinel_login.password = Some(Secret::new(option.value));
+                }
+                ("db", number) if url.is_socket() => {
+                    options.db = number.parse().map_err(|_| option.wrong())?;
+                }
+                ("user", _) if url.is_socket() => options.login.user = Some(option.value),
+                ("pass", _) if url.is_socket() => {
+                    options.login.password = Some(Secret::new(option.value));
+                }
+                _ => options.server.read(option)?,
+            }
+        }
+        Ok(options)
+    }
 }
 
 impl Place {
-    /// Reads a URL. Its own options are taken out; the rest is the driver's.
-    pub(crate) fn parse(url: &str) -> Result<Place> {
-        let (address, query) = url.split_once('?').unwrap_or((url, ""));
-        let (scheme, rest) = address.split_once(':').unwrap_or((address, ""));
-        if scheme != "redis+unix" {
-            check_password(address, query)?;
-        }
-        let options = options(query, scheme, may_be_shown(address, query))?;
+    /// Reads a URL.
+    pub(crate) fn parse(text: &str) -> Result<Place> {
+        let scheme = text.split(':').next().unwrap_or_default();
         let (plain, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let encryption = if plain == "rediss" { Encryption::Tls } else { Encryption::None };
+        let syntax = match kind {
+            "sentinel" => SENTINELS,
+            "cluster" => CLUSTER,
+            "unix" => SOCKET,
+            _ => ONE,
+        };
+        let url = Url::read(text, &syntax)?;
+        let mut options = Options::read(&url)?;
         let servers = match kind {
-            "sentinel" => Servers::One(Source::Sentinels(sentinels(plain, rest, &options)?)),
-            "cluster" => Servers::Cluster(infos(plain, rest, &options)?),
-            _ => {
-                let query = if options.rest.is_empty() {
-                    String::new()
-                } else {
-                    format!("?{}", options.rest.join("&"))
-                };
-                Servers::One(Source::Fixed(info(&format!("{address}{query}"), &options)?))
-            }
+            "sentinel" => Servers::One(Source::Sentinels(sentinels(&url, encryption, &options)?)),
+            "cluster" => Servers::Cluster(members(&url, encryption, &options)?),
+            "unix" => Servers::One(Source::Fixed(socket(&url, &options)?)),
+            _ => Servers::One(Source::Fixed(one(&url, encryption, &options)?)),
         };
         let fixed = matches!(servers, Servers::One(Source::Fixed(_)));
         if fixed && options.copies == Copies::Majority {
@@ -95,239 +219,67 @@ impl Place {
                  the sentinels or the cluster",
             ));
         }
-        let keys = match options.keys {
-            Some(keys) => keys,
-            None => Keys::with_prefix("lock:")?,
-        };
+        let keys = options.server.keys()?;
         // Nobody gives up the prefix but to share keys.
         let strangers = options.strangers || keys.raw;
         Ok(Place {
             servers,
             keys,
-            eviction_allowed: options.eviction_allowed,
+            eviction_allowed: options.server.eviction_allowed,
             copies: options.copies,
             strangers,
         })
     }
 }
 
-/// `shown` if what is wrong may be named.
-fn options(query: &str, scheme: &str, shown: bool) -> Result<Options> {
-    let mut options = Options::default();
-    for option in query.split('&').filter(|option| !option.is_empty()) {
-        let (name, value) = option.split_once('=').unwrap_or((option, ""));
-        let text = || decode(value);
-        match (name, value) {
-            ("prefix", _) => options.keys = Some(Keys::with_prefix(text())?),
-            ("raw", "" | "true") => options.keys = Some(Keys::raw()),
-            ("strangers", "" | "true") => options.strangers = true,
-            ("eviction", "allow") => options.eviction_allowed = true,
-            ("eviction", "refuse") => options.eviction_allowed = false,
-            ("wait", "none" | "0") => options.copies = Copies::None,
-            ("wait", "majority") => options.copies = Copies::Majority,
-            ("wait", count) if count.parse::<u32>().is_ok() => {
-                options.copies = Copies::Some(count.parse().unwrap_or(0));
-            }
-            ("sentinel_user", _) => options.sentinel_user = Some(text()),
-            ("sentinel_password", _) => options.sentinel_password = Some(text()),
-            ("ca", _) => options.ca = Some(text()),
-            ("cert", _) => options.cert = Some(text()),
-            ("key", _) => options.key = Some(text()),
-            // A unix socket has nowhere else to put them.
-            ("db" | "user" | "pass", _) if scheme == "redis+unix" => options.rest.push(option.to_owned()),
-            _ => {
-                // What looks like an option may be the rest of a password with a `?` or an `&` in it.
-                let option = if shown && is_option(option) { name } else { "…" };
-                return Err(Error::invalid(format!(
-                    "`redis:` has no option `{option}` like that; there are `prefix=TEXT`, `raw`, `strangers`, \
-                     `wait=N`, `wait=majority`, `eviction=allow`, `ca=FILE`, `cert=FILE` with `key=FILE`, \
-                     `sentinel_user=` and `sentinel_password=` (`?`, `&` and `@` in a password are written `%3F`, \
-                     `%26` and `%40`)"
-                )));
-            }
-        }
-    }
-    Ok(options)
-}
-
-/// Reads `//USER:PASSWORD@HOST:PORT,HOST:PORT/REST`: one URL for each host, and the rest.
-fn hosts(rest: &str) -> Result<(String, Vec<&str>, &str)> {
-    let rest = rest.strip_prefix("//").unwrap_or(rest);
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (user, hosts) = match authority.rsplit_once('@') {
-        Some((user, hosts)) => (format!("{user}@"), hosts),
-        None => (String::new(), authority),
+fn one(url: &Url<'_>, encryption: Encryption, options: &Options) -> Result<ConnectionInfo> {
+    let [host] = url.hosts.as_slice() else {
+        return Err(url.wrong("it must name one server"));
     };
-    let hosts: Vec<&str> = hosts.split(',').filter(|host| !host.is_empty()).collect();
-    if hosts.is_empty() {
-        return Err(Error::invalid(
-            "the URL names no server; it looks like `redis+cluster://HOST:PORT,HOST:PORT`",
-        ));
-    }
-    Ok((user, hosts, path))
+    options.server.with_certificates(info_of_host(host, encryption, database(url, &url.path)?)?)
 }
 
-fn infos(plain: &str, rest: &str, options: &Options) -> Result<Vec<ConnectionInfo>> {
-    let (user, hosts, _) = hosts(rest)?;
-    hosts.iter().map(|host| info(&format!("{plain}://{user}{host}"), options)).collect()
+fn socket(url: &Url<'_>, options: &Options) -> Result<ConnectionInfo> {
+    if url.path.is_empty() {
+        return Err(url.wrong("the path of the socket is missing"));
+    }
+    let path = PathBuf::from(format!("/{}", url.path.join("/")));
+    options.server.with_certificates(info(ConnectionAddr::Unix(path), &options.login, options.db)?)
 }
 
-fn sentinels(plain: &str, rest: &str, options: &Options) -> Result<Sentinels> {
-    const PORT: &str = ":26379";
-    let (user, hosts, path) = hosts(rest)?;
-    let (primary, db) = path.split_once('/').unwrap_or((path, ""));
-    if primary.is_empty() {
-        return Err(Error::invalid(
-            "the URL does not say what the sentinels call the primary; it looks like \
-             `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB`",
-        ));
+fn members(url: &Url<'_>, encryption: Encryption, options: &Options) -> Result<Vec<ConnectionInfo>> {
+    if url.hosts.is_empty() {
+        return Err(url.wrong("it names no server"));
     }
-    let mut sentinels = Vec::new();
-    for host in &hosts {
-        let port = if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
-            ""
-        } else {
-            PORT
-        };
-        let sentinel = info(&format!("{plain}://{host}{port}"), options)?;
-        let mut settings = sentinel.redis_settings().clone();
-        if let Some(user) = &options.sentinel_user {
-            settings = settings.set_username(user);
-        }
-        if let Some(password) = &options.sentinel_password {
-            settings = settings.set_password(password);
-        }
-        sentinels.push(sentinel.set_redis_settings(settings));
+    if database(url, &url.path)? != 0 {
+        return Err(url.wrong("a cluster has one database, 0"));
     }
-    let node = info(&format!("{plain}://{user}{}/{db}", hosts[0]), options)?;
-    Ok(Sentinels::new(sentinels, decode(primary), node))
+    let member = |host| options.server.with_certificates(info_of_host(host, encryption, 0)?);
+    url.hosts.iter().map(member).collect()
 }
 
-/// One server, as the driver understands it.
-fn info(url: &str, options: &Options) -> Result<ConnectionInfo> {
-    let wrong = |error: redis::RedisError| {
-        // The driver's own words may repeat the URL, and with it the password.
-        Error::invalid(format!(
-            "`{}` is not the URL of a server ({}); it looks like `redis://USER:PASSWORD@HOST:PORT/DB` ({WRITTEN})",
-            without_password(url),
-            error.category()
-        ))
+fn sentinels(url: &Url<'_>, encryption: Encryption, options: &Options) -> Result<Sentinels> {
+    let (Some(first), Some((primary, db))) = (url.hosts.first(), url.path.split_first()) else {
+        return Err(url.wrong("it must name a sentinel, and what the sentinels call the primary"));
     };
-    let info = url.into_connection_info().map_err(wrong)?;
-    if !info.addr().is_supported() {
-        return Err(Error::Unsupported {
-            engine: "redis",
-            what: "`rediss:` is not in this build; enable the cargo feature `redis-tls` of the crate `leasehold`".into(),
-        });
-    }
-    with_certificates(info, options)
-}
-
-/// The certificates that the options name, for a server that is spoken to over TLS.
-fn with_certificates(info: ConnectionInfo, options: &Options) -> Result<ConnectionInfo> {
-    let encrypted = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. });
-    if !encrypted && (options.ca.is_some() || options.cert.is_some() || options.key.is_some()) {
-        return Err(Error::invalid("`ca`, `cert` and `key` are for `rediss:`"));
-    }
-    #[cfg(feature = "redis-tls")]
-    if encrypted {
-        let own = match (&options.cert, &options.key) {
-            (Some(cert), Some(key)) => Some((cert.as_str(), key.as_str())),
-            (None, None) => None,
-            _ => return Err(Error::invalid("`cert` and `key` go together")),
-        };
-        return super::tls::with_certificates(info, options.ca.as_deref(), own);
-    }
-    Ok(info)
-}
-
-/// How a password is written that has letters which mean something in a URL.
-const WRITTEN: &str =
-    "`/`, `?`, `#`, `,` and `@` in a password are written `%2F`, `%3F`, `%23`, `%2C` and `%40`";
-
-/// Refuses a URL whose password ends it too early: what comes after would be taken for hosts, names and options, and said aloud.
-pub(crate) fn check_password(address: &str, query: &str) -> Result<()> {
-    let after_hosts = parts(address).2;
-    if after_hosts.contains('@') || !address.contains('@') && query.contains('@') {
-        return Err(Error::invalid(format!(
-            "the URL has a `@` after its hosts; {WRITTEN}, and `@` in an option `%40`, too"
-        )));
-    }
-    Ok(())
-}
-
-/// The scheme of an address, what comes before its path, and the path.
-fn parts(address: &str) -> (&str, &str, &str) {
-    let (scheme, rest) = address.split_once(':').unwrap_or((address, ""));
-    let rest = rest.strip_prefix("//").unwrap_or(rest);
-    let (authority, path) = rest.split_at(rest.find(['/', '#']).unwrap_or(rest.len()));
-    (scheme, authority, path)
-}
-
-/// True if this can only be a host, perhaps with a port.
-fn is_host(text: &str) -> bool {
-    let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
-        Some((host, rest)) => (host, rest.strip_prefix(':').unwrap_or(rest)),
-        None => text.split_once(':').unwrap_or((text, "")),
+    let sentinel = |host: &Host| {
+        // The login of the URL is the server's.
+        let host = Host { login: options.sentinel_login.clone(), ..host.clone() };
+        options.server.with_certificates(info_of_host(&host, encryption, 0)?)
     };
-    let six = host.contains(':') && text.starts_with('[');
-    let letter = |letter: char| {
-        letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_') || six && letter == ':'
-    };
-    host.chars().all(letter) && (port.is_empty() || port.parse::<u16>().is_ok())
+    let sentinels = url.hosts.iter().map(sentinel).collect::<Result<_>>()?;
+    // Its address is the sentinels' to say.
+    let node = options.server.with_certificates(info_of_host(first, encryption, database(url, db)?)?)?;
+    Ok(Sentinels::new(sentinels, primary.clone(), node))
 }
 
-/// True if this looks like an option with a value.
-pub(crate) fn is_option(text: &str) -> bool {
-    let letter = |letter: char| letter.is_ascii_lowercase() || letter == '_';
-    text.split_once('=').is_some_and(|(name, _)| name.chars().all(letter))
-}
-
-/// True if nothing in a URL can be part of a password: there is none, and no place where one could begin.
-pub(crate) fn may_be_shown(address: &str, query: &str) -> bool {
-    let (_, authority, path) = parts(address);
-    let path = path.strip_prefix('/').unwrap_or(path);
-    authority.split(',').all(is_host) && is_host(path) && !query.contains('@') && !query.contains("pass")
-}
-
-/// A URL as it may be shown: its scheme, and its hosts if it is certain that they are some. It need not be a good one.
-fn without_password(url: &str) -> String {
-    let (address, _) = url.split_once('?').unwrap_or((url, ""));
-    let (scheme, authority, _) = parts(address);
-    let (login, hosts) = match authority.rsplit_once('@') {
-        Some((_, hosts)) => ("…@", hosts),
-        None => ("", authority),
-    };
-    let scheme = if scheme.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '+') {
-        scheme
-    } else {
-        "…"
-    };
-    if hosts.split(',').all(is_host) {
-        format!("{scheme}://{login}{hosts}")
-    } else {
-        format!("{scheme}://…")
+/// The number of the database that a path names.
+pub(crate) fn database(url: &Url<'_>, path: &[String]) -> Result<i64> {
+    match path {
+        [] => Ok(0),
+        [number] => number.parse().map_err(|_| url.wrong("the database is not a number")),
+        _ => Err(url.wrong("the path is longer than the number of a database")),
     }
-}
-
-/// Undoes percent-encoding; what is not encoded stays.
-fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
-        match (first, after.get(..2).and_then(hex)) {
-            (b'%', Some(byte)) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -344,9 +296,24 @@ mod tests {
         assert_eq!(place.copies, Copies::Some(2));
         let Servers::One(source) = place.servers else { panic!("one server") };
         assert_eq!(source.to_string(), "127.0.0.1:7000");
+        let Ok(Place { servers: Servers::One(source), .. }) = Place::parse("redis://[::1]:7/1") else {
+            panic!("one server")
+        };
+        assert_eq!(source.to_string(), "[::1]:7");
         let raw = Place::parse("redis://h?raw").expect("a place");
         assert!(raw.keys.raw && raw.strangers);
         assert!(Place::parse("redis://h?strangers&prefix=a").expect("a place").strangers);
+    }
+
+    #[test]
+    fn a_socket_has_its_login_in_the_options() {
+        let place = Place::parse("redis+unix:///run/a%20b.sock?db=2&user=u&pass=p%2Fq").expect("a place");
+        let Servers::One(Source::Fixed(info)) = place.servers else { panic!("one server") };
+        assert_eq!(info.addr().to_string(), "/run/a b.sock");
+        let settings = info.redis_settings();
+        assert_eq!((settings.db(), settings.username(), settings.password()), (2, Some("u"), Some("p/q")));
+        // Elsewhere they are no options.
+        assert!(Place::parse("redis://h?db=2").is_err());
     }
 
     #[test]
@@ -363,9 +330,14 @@ mod tests {
         assert_eq!(infos[0].redis_settings().password(), None);
         let place = Place::parse("redis+cluster://a:1,b:2").expect("a place");
         assert!(matches!(place.servers, Servers::Cluster(members) if members.len() == 2));
-        for wrong in
-            ["redis+sentinel://a", "redis+cluster://", "redis://a?wait=majority", "redis://a?wait=many"]
-        {
+        for wrong in [
+            "redis+sentinel://a",
+            "redis+cluster://",
+            "redis+cluster://a/3",
+            "redis://a,b",
+            "redis://a?wait=majority",
+            "redis://a?wait=many",
+        ] {
             assert!(Place::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -1,16 +1,30 @@
 //! What a URL says: which servers, and how they are used.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::ENGINE;
+use crate::engine::url::{LoginPlace, Syntax, Url};
 use crate::error::{Error, Result};
+use crate::redis::address::{Encryption, Source, info_of_host};
 use crate::redis::keys::Keys;
 use crate::redis::requirements::Target;
-use crate::redis::url::{Place as Single, Servers, check_password, is_option, may_be_shown};
+use crate::redis::url::{ServerOptions, database};
 
 /// The longest lease that anybody may take, unless the URL says.
 pub(super) const MAX_LEASE: Duration = Duration::from_secs(60);
+
+/// What `max_lease` may be.
+const MAX_LEASES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
+
+const SYNTAX: Syntax = Syntax {
+    engine: ENGINE,
+    example: "redlock://USER:PASSWORD@HOST:PORT,HOST:PORT,HOST:PORT/DB",
+    port: 6379,
+    login: LoginPlace::Each,
+    options: &["max_lease=60s", "prefix=TEXT", "raw", "eviction=allow", "ca=FILE", "cert=FILE", "key=FILE"],
+};
 
 /// The servers and how they are used.
 pub(super) struct Place {
@@ -20,48 +34,30 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Reads `redlock://USER:PASSWORD@HOST:PORT,HOST:PORT,…/DB?OPTIONS`. A user and password that stand before the first host are for
-    /// all that have none of their own.
-    pub(super) fn parse(url: &str) -> Result<Place> {
-        let (address, query) = url.split_once('?').unwrap_or((url, ""));
-        let (scheme, rest) = address.split_once(':').unwrap_or((address, ""));
-        let rest = rest.strip_prefix("//").unwrap_or(rest);
-        let (authority, db) = rest.split_once('/').unwrap_or((rest, ""));
-        let plain = if scheme == "redlocks" { "rediss" } else { "redis" };
-        check_password(address, query)?;
-        // What looks like an option may be the rest of a password.
-        let shown = may_be_shown(address, query);
+    /// Reads `redlock://USER:PASSWORD@HOST:PORT,HOST:PORT,…/DB?OPTIONS`. A user and password that stand
+    /// before the first host are for all that have none of their own.
+    pub(super) fn parse(text: &str) -> Result<Place> {
+        let url = Url::read(text, &SYNTAX)?;
+        let encryption = if text.starts_with("redlocks:") { Encryption::Tls } else { Encryption::None };
         let mut max_lease = MAX_LEASE;
-        let mut options = Vec::new();
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            match option.split_once('=').unwrap_or((option, "")) {
-                ("max_lease", value) => max_lease = duration(value, shown)?,
-                ("prefix" | "raw" | "eviction" | "ca" | "cert" | "key", _) => options.push(option),
-                (name, _) => {
-                    let name = if shown && is_option(option) { name } else { "…" };
-                    return Err(Error::invalid(format!(
-                        "`redlock:` has no option `{name}`; there are `max_lease=60s`, `prefix=TEXT`, `raw`, `eviction=allow`, \
-                         `ca=FILE`, and `cert=FILE` with `key=FILE`"
-                    )));
-                }
+        let mut options = ServerOptions::default();
+        for option in url.options()? {
+            match option.name {
+                "max_lease" => max_lease = option.duration(MAX_LEASES)?,
+                _ => options.read(option)?,
             }
         }
-        let hosts: Vec<&str> = authority.split(',').filter(|host| !host.is_empty()).collect();
-        let shared_user = hosts.first().and_then(|host| host.rsplit_once('@')).map(|(user, _)| user);
+        let db = database(&url, &url.path)?;
         let mut targets = Vec::new();
-        let mut keys = None;
-        for host in &hosts {
-            let (user, host) =
-                host.rsplit_once('@').map_or((shared_user, *host), |(user, host)| (Some(user), host));
-            let user = user.map(|user| format!("{user}@")).unwrap_or_default();
-            let single = Single::parse(&format!("{plain}://{user}{host}/{db}?{}", options.join("&")))?;
-            let Servers::One(source) = single.servers else {
-                return Err(Error::invalid("`redlock:` takes independent servers"));
-            };
-            keys = Some(single.keys);
-            let server = source.to_string();
-            let eviction_allowed = single.eviction_allowed;
-            targets.push(Target { source, server, eviction_allowed, counts_replicas: false });
+        for host in &url.hosts {
+            let source = Source::Fixed(options.with_certificates(info_of_host(host, encryption, db)?)?);
+            let eviction_allowed = options.eviction_allowed;
+            targets.push(Target {
+                source,
+                server: host.to_string(),
+                eviction_allowed,
+                counts_replicas: false,
+            });
         }
         let different: BTreeSet<&str> = targets.iter().map(|target| target.server.as_str()).collect();
         if different.len() < targets.len() {
@@ -69,13 +65,13 @@ impl Place {
                 "the URL names a server twice; its vote would count twice. Every server of `redlock:` must be another one",
             ));
         }
-        let (Some(keys), 3..) = (keys, targets.len()) else {
+        if targets.len() < 3 {
             return Err(Error::invalid(format!(
                 "`redlock:` needs three servers or more, of which a majority decides; the URL names {}. It looks like \
                  `redlock://HOST:PORT,HOST:PORT,HOST:PORT`; for one server there is `redis:`",
                 targets.len()
             )));
-        };
+        }
         if targets.len() > usize::try_from(u32::BITS).unwrap_or(32) {
             return Err(Error::Unsupported {
                 engine: ENGINE,
@@ -90,28 +86,8 @@ impl Place {
                 "an even number of servers survives the loss of no more of them than one less would"
             );
         }
-        Ok(Place { targets, keys, max_lease })
+        Ok(Place { targets, keys: options.keys()?, max_lease })
     }
-}
-
-/// Reads `60s`, `500ms` or `60`; `shown` if the text may be.
-fn duration(text: &str, shown: bool) -> Result<Duration> {
-    let (number, unit) =
-        text.split_at(text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len()));
-    let wrong = || {
-        let text = if shown { text } else { "…" };
-        Error::invalid(format!(
-            "`max_lease={text}` is not a time between 100ms and a day; it looks like `60s`, `500ms` or `5m`"
-        ))
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let millis = match unit {
-        "ms" => number,
-        "" | "s" => number.saturating_mul(1000),
-        "m" => number.saturating_mul(60_000),
-        _ => return Err(wrong()),
-    };
-    if (100..=86_400_000).contains(&millis) { Ok(Duration::from_millis(millis)) } else { Err(wrong()) }
 }
 
 #[cfg(test)]
@@ -144,6 +120,11 @@ mod tests {
             ("redlock://a,b,c?wait=2", "no option `wait`"),
             ("redlock://a,b,c?max_lease=soon", "max_lease=soon"),
             ("redlock://a,b,c?max_lease=0", "max_lease=0"),
+            ("redlock://a,b,c?max_leese=2s", "did you mean `max_lease`?"),
+            // Under its own scheme.
+            ("redlock://a,b:2,c/x", "`redlock://a,b:2,c` is not the URL of a server"),
+            ("redlocks://u:secret@a,b,c/x", "`redlocks://…@a,b,c` is not the URL of a server"),
+            ("redlock://a,b,c/x", "looks like `redlock://USER:PASSWORD@HOST:PORT,"),
         ] {
             let error = Place::parse(url).err().expect("refused").to_string();
             assert!(error.contains(words), "{error}");
