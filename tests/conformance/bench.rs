@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Group;
 use crate::child::Child;
-use crate::servers::{Program, Server};
+use crate::servers::{Program, Proxy, Server};
 use crate::wire::Wire;
 
 /// One way to run an engine: alone, with so many servers, behind this or that.
@@ -27,6 +27,11 @@ pub(crate) trait Setup: Send + Sync {
     fn promises(&self) -> Promises;
     /// Whether cases run on paused time, as they can on an engine inside the process.
     fn paused_time(&self) -> bool {
+        false
+    }
+    /// Whether the servers send clients to other addresses than those of the URL. A proxy before these is then in
+    /// nobody's way.
+    fn redirects(&self) -> bool {
         false
     }
     /// A fresh store, for one case.
@@ -224,6 +229,31 @@ impl Ground {
     pub(crate) fn pause(&self) -> Option<Box<dyn Any>> {
         self.bench().spoil();
         self.bench().pause()
+    }
+
+    /// The servers, for a case that hurts them. None if the engine has no servers.
+    pub(crate) fn servers(&self) -> Vec<&AnyServer> {
+        self.bench().spoil();
+        self.bench().servers()
+    }
+
+    /// The URL with a proxy before each of its addresses. No proxies if it has no address.
+    pub(crate) fn behind_proxies(&self) -> (String, Vec<Proxy>) {
+        const HOST: &str = "127.0.0.1:";
+        let mut parts = self.url().split(HOST);
+        let (mut url, mut proxies) = (parts.next().expect("a scheme").to_owned(), Vec::new());
+        for part in parts {
+            let end = part.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(part.len());
+            let proxy = Proxy::start(part[..end].parse().expect("a port"));
+            url.push_str(&format!("{HOST}{}{}", proxy.port(), &part[end..]));
+            proxies.push(proxy);
+        }
+        (url, proxies)
+    }
+
+    /// Whether the servers send clients past such proxies.
+    pub(crate) fn redirects(&self) -> bool {
+        self.setup.redirects()
     }
 }
 

@@ -22,6 +22,8 @@ mod lease;
 mod limits;
 mod multi;
 mod mutex;
+mod network;
+mod outage;
 mod process;
 mod push;
 #[cfg(feature = "redis")]
@@ -97,6 +99,8 @@ fn groups() -> Vec<Group> {
         limits::group(),
         fence::group(),
         process::group(),
+        outage::group(),
+        network::group(),
         waiting::group(),
         push::group(),
         handover::group(),

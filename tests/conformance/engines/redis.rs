@@ -65,6 +65,10 @@ impl Setup for WithSentinel {
         promises()
     }
 
+    fn redirects(&self) -> bool {
+        true
+    }
+
     fn start(&self) -> Box<dyn Bench> {
         static POOL: Pool<Sentinels> = Pool::new();
         let all = POOL.take(Sentinels::start);
@@ -105,6 +109,10 @@ impl Setup for AsCluster {
 
     fn promises(&self) -> Promises {
         promises()
+    }
+
+    fn redirects(&self) -> bool {
+        true
     }
 
     fn start(&self) -> Box<dyn Bench> {
