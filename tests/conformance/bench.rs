@@ -23,14 +23,15 @@ pub(crate) trait Setup: Send + Sync {
     fn missing(&self) -> Option<String> {
         None
     }
-    /// What the engine must promise here. A case asks this and not the engine, which could get out of the case.
+    /// What the engine must promise here. A case asks this and not the engine, which could get out
+    /// of the case.
     fn promises(&self) -> Promises;
     /// Whether cases run on paused time, as they can on an engine inside the process.
     fn paused_time(&self) -> bool {
         false
     }
-    /// Whether the servers send clients to other addresses than those of the URL. A proxy before these is then in
-    /// nobody's way.
+    /// Whether the servers send clients to other addresses than those of the URL. A proxy before
+    /// these is then in nobody's way.
     fn redirects(&self) -> bool {
         false
     }
@@ -302,7 +303,8 @@ pub(crate) async fn elects(mut ground: Ground) -> Option<Ground> {
     None
 }
 
-/// The ground, if its engine lets readers become writers; if not, it must refuse that and leave the reader its guard.
+/// The ground, if its engine lets readers become writers; if not, it must refuse that and leave the
+/// reader its guard.
 pub(crate) async fn upgrades(mut ground: Ground) -> Option<Ground> {
     if ground.promises().upgrades {
         return Some(ground);

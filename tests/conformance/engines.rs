@@ -1,7 +1,8 @@
 //! The engines of the suite, a file for each.
 //!
-//! A file has one or more [`Setup`]s: Redis alone, with Sentinel and as a Cluster are three of them. Every case of the
-//! suite runs on every set-up. To add an engine, write its file and name it here.
+//! A file has one or more [`Setup`]s: Redis alone, with Sentinel and as a Cluster are three of
+//! them. Every case of the suite runs on every set-up. To add an engine, write its file and name it
+//! here.
 
 #[cfg(feature = "file")]
 pub(crate) mod file;

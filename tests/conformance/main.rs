@@ -1,8 +1,8 @@
 //! Every case on every engine.
 //!
-//! `cargo test -p leasehold --test conformance` runs them all; a name (`file::mutex::`) picks some. An engine gives its
-//! [`bench::Setup`]s ([`engines`]) and can not choose cases: what it does not promise it must refuse, and the case
-//! checks that.
+//! `cargo test -p leasehold --test conformance` runs them all; a name (`file::mutex::`) picks some.
+//! An engine gives its [`bench::Setup`]s ([`engines`]) and can not choose cases: what it does not
+//! promise it must refuse, and the case checks that.
 //!
 //! The same binary is the other process: `conformance child …` (see [`child`]).
 
@@ -73,7 +73,8 @@ macro_rules! cases {
             cases: vec![$((stringify!($case), crate::case($case))),*],
         }
     };
-    // Cases for engines that can do something. `$able` gives the ground back, or checks that the engine refuses.
+    // Cases for engines that can do something. `$able` gives the ground back, or checks that the
+    // engine refuses.
     ($group:expr, $able:path, [$($case:ident),* $(,)?]) => {
         crate::Group {
             name: $group,

@@ -1,8 +1,8 @@
 //! The network between one client and its servers: cut, stalled, slow.
 //!
-//! Each address of the URL is behind a proxy. An engine without servers has no such address, and must not promise names
-//! that are shared over a network. Servers that send their clients to other addresses are reached whatever happens to
-//! the proxies; the cases then check just that.
+//! Each address of the URL is behind a proxy. An engine without servers has no such address, and
+//! must not promise names that are shared over a network. Servers that send their clients to other
+//! addresses are reached whatever happens to the proxies; the cases then check just that.
 
 use leasehold::engine::Reach;
 use leasehold::{Client, Error, Family, Guard, Loss, Options, Standing};

@@ -1,6 +1,7 @@
 //! Servers that die and come back.
 //!
-//! An engine without servers must not promise names that are shared over a network; that is what these cases check then.
+//! An engine without servers must not promise names that are shared over a network; that is what
+//! these cases check then.
 
 use std::time::Duration;
 

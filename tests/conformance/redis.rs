@@ -1,8 +1,11 @@
 //! What only a Redis server does to its clients: it dies, forgets, stops, refuses, and is far away.
 
 mod access;
+mod foreign;
+mod names;
 mod order;
 mod outage;
+mod stall;
 mod state;
 #[cfg(feature = "redis-tls")]
 mod tls;
@@ -21,7 +24,10 @@ use crate::{Case, Group, cases};
 pub(crate) fn groups() -> Vec<Group> {
     let server = [
         outage::cases(),
+        stall::cases(),
         state::cases(),
+        foreign::cases(),
+        names::cases(),
         access::cases(),
         wire::cases(),
         order::cases(),
@@ -69,6 +75,10 @@ fn mutex(client: &Client, lease: Duration) -> Mutex {
 
 async fn lock(client: &Client, lease: Duration) -> Guard {
     soon("the lock", mutex(client, lease).lock()).await.expect("granted")
+}
+
+async fn lock_named(client: &Client, name: &str) -> Guard {
+    client.mutex(name).expect("a name").lease(ms(3000)).lock().await.expect("free")
 }
 
 async fn try_lock(client: &Client) -> Result<Option<Guard>, Error> {

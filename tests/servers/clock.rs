@@ -30,7 +30,8 @@ impl Clock {
         BUILT.get_or_init(|| compile("clock", include_str!("clock.c")))
     }
 
-    /// Gives a server that is not running yet such a clock, at this many microseconds since 1970. It survives a restart.
+    /// Gives a server that is not running yet such a clock, at this many microseconds since 1970.
+    /// It survives a restart.
     pub(super) fn freeze(server: &mut Server<impl Program>, micros: u64) -> Clock {
         let path = server.home().join("clock");
         let clock = Clock { file: File::create_new(&path).expect("a file"), micros: Mutex::new(micros) };

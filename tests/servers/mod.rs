@@ -1,14 +1,15 @@
 //! Real servers for the tests, and a line to them that can be cut.
 //!
-//! A server runs on a port of its own and ends with the process that started it, however that ends. Whatever is
-//! temporary is removed at the end, unless the process is killed.
+//! A server runs on a port of its own and ends with the process that started it, however that ends.
+//! Whatever is temporary is removed at the end, unless the process is killed.
 //!
-//! A kind of server has one file (`redis`), and a folder where one file is not enough. The other files are for every
-//! kind: `server` and what it is made of (`process`, `port`), the line (`proxy`), a clock that is told the time
-//! (`clock`), a disk that fails (`disk`), certificates (`tls`), and a place for servers that are idle (`pool`).
+//! A kind of server has one file (`redis`), and a folder where one file is not enough. The other
+//! files are for every kind: `server` and what it is made of (`process`, `port`), the line
+//! (`proxy`), a clock that is told the time (`clock`), a disk that fails (`disk`), certificates
+//! (`tls`), and a place for servers that are idle (`pool`).
 //!
-//! A test binary takes this in with `#[path = "../servers/mod.rs"] mod servers;`. Every call here blocks, for
-//! milliseconds, and none needs the runtime of the test to run.
+//! A test binary takes this in with `#[path = "../servers/mod.rs"] mod servers;`. Every call here
+//! blocks, for milliseconds, and none needs the runtime of the test to run.
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 

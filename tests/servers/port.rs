@@ -6,8 +6,9 @@ use tokio::net::TcpSocket;
 
 /// A free port of 127.0.0.1, kept for one server even while that is down.
 ///
-/// A socket that is bound and does not listen holds the number: nobody else is given it, and who connects is refused.
-/// A server that asks for the number with SO_REUSEADDR, as servers do, gets it nevertheless.
+/// A socket that is bound and does not listen holds the number: nobody else is given it, and who
+/// connects is refused. A server that asks for the number with SO_REUSEADDR, as servers do, gets it
+/// nevertheless.
 pub(crate) struct Port {
     number: u16,
     _held: TcpSocket,

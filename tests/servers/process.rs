@@ -7,11 +7,12 @@ use std::process::{Child, Command};
 use std::sync::{OnceLock, mpsc};
 use std::thread;
 
-/// Starts a program that the kernel kills when this process ends. The id of the child is the program's own.
+/// Starts a program that the kernel kills when this process ends. The id of the child is the
+/// program's own.
 pub(crate) fn spawn(program: &str, prepare: impl FnOnce(&mut Command)) -> io::Result<Child> {
     type Job = (Command, mpsc::Sender<io::Result<Child>>);
-    // The kernel looks at the thread that started the child, so that must live as long as the process: neither the
-    // thread of a test nor a worker of a runtime does.
+    // The kernel looks at the thread that started the child, so that must live as long as the
+    // process: neither the thread of a test nor a worker of a runtime does.
     static STARTER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (jobs, queue) = mpsc::channel::<Job>();
@@ -38,8 +39,8 @@ pub(crate) fn not_installed(programs: &[&str]) -> Option<String> {
     programs.iter().find(|program| !found(program)).map(|program| (*program).to_owned())
 }
 
-/// The letter by which the kernel tells what a process is doing: `T` if it is stopped, `Z` if it is dead and not yet
-/// waited for. `None` if there is no such process.
+/// The letter by which the kernel tells what a process is doing: `T` if it is stopped, `Z` if it is
+/// dead and not yet waited for. `None` if there is no such process.
 pub(crate) fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program stands in brackets before it, and may contain anything.

@@ -1,16 +1,17 @@
 //! A line between clients and a server, with faults that can be switched on and off at any time.
 //!
-//! It runs on a thread of its own, so that it works while the runtime of a test is blocked or its time is paused. A
-//! fault is in force when the call that sets it returns, and replaces the one before.
+//! It runs on a thread of its own, so that it works while the runtime of a test is blocked or its
+//! time is paused. A fault is in force when the call that sets it returns, and replaces the one
+//! before.
 //!
-//! Between two machines bytes and the end of a connection travel the same way; so here, whatever is held back, an end
-//! or a reset is held back behind the bytes that were sent before it. What a client asked before it gave up arrives
-//! late, not never.
+//! Between two machines bytes and the end of a connection travel the same way; so here, whatever is
+//! held back, an end or a reset is held back behind the bytes that were sent before it. What a
+//! client asked before it gave up arrives late, not never.
 //!
-//! What it can not do is to leave a connection half made: while it stalls, a client still connects, and then hears
-//! nothing. A server that is down shows as a connection that is reset as soon as it is made, not as one that is
-//! refused. And while another thread starts a process, for a millisecond, the news of a reset may be late; no byte
-//! passes meanwhile.
+//! What it can not do is to leave a connection half made: while it stalls, a client still connects,
+//! and then hears nothing. A server that is down shows as a connection that is reset as soon as it
+//! is made, not as one that is refused. And while another thread starts a process, for a
+//! millisecond, the news of a reset may be late; no byte passes meanwhile.
 
 use std::future;
 use std::io;
@@ -84,14 +85,14 @@ impl Proxy {
         self.order(Order::Set(Fault::None));
     }
 
-    /// Resets every connection now, with all that was held back, and refuses new ones: a client sees "connection
-    /// reset", then "connection refused", until another fault is set.
+    /// Resets every connection now, with all that was held back, and refuses new ones: a client
+    /// sees "connection reset", then "connection refused", until another fault is set.
     pub(crate) fn cut(&self) {
         self.order(Order::Set(Fault::Cut));
     }
 
-    /// Holds back everything: connections stay open, and a client hears nothing. What it asks reaches the server when
-    /// the fault is over, even if the client has given up by then.
+    /// Holds back everything: connections stay open, and a client hears nothing. What it asks
+    /// reaches the server when the fault is over, even if the client has given up by then.
     pub(crate) fn stall(&self) {
         self.order(Order::Set(Fault::Stall { requests: true, replies: true }));
     }
@@ -101,29 +102,33 @@ impl Proxy {
         self.order(Order::Set(Fault::Stall { requests: true, replies: false }));
     }
 
-    /// Holds back what the server says: it does what it is asked, and the client does not learn of it.
+    /// Holds back what the server says: it does what it is asked, and the client does not learn of
+    /// it.
     pub(crate) fn stall_replies(&self) {
         self.order(Order::Set(Fault::Stall { requests: false, replies: true }));
     }
 
-    /// Holds back everything on the connections that there are; new ones work. What was said on the old ones arrives after
-    /// what is said on the new ones, as when a network has lost packets and their sender takes its time to repeat them.
+    /// Holds back everything on the connections that there are; new ones work. What was said on the
+    /// old ones arrives after what is said on the new ones, as when a network has lost packets and
+    /// their sender takes its time to repeat them.
     pub(crate) fn stall_open(&self) {
         self.order(Order::StallOpen);
     }
 
-    /// Holds back what clients say from the first such bytes on, in the middle of a request if they are there.
+    /// Holds back what clients say from the first such bytes on, in the middle of a request if they
+    /// are there.
     pub(crate) fn stall_requests_from(&self, bytes: &'static str) {
         self.order(Order::Set(Fault::StallFrom(bytes)));
     }
 
-    /// Delivers everything later, each way: a client waits twice as long for each answer, and loses no throughput.
+    /// Delivers everything later, each way: a client waits twice as long for each answer, and loses
+    /// no throughput.
     pub(crate) fn delay(&self, each_way: Duration) {
         self.order(Order::Set(Fault::Delay(each_way)));
     }
 
-    /// Resets every connection once, with all that was held back: a client sees "connection reset" and can connect
-    /// again at once. The fault that is set stays.
+    /// Resets every connection once, with all that was held back: a client sees "connection reset"
+    /// and can connect again at once. The fault that is set stays.
     pub(crate) fn reset(&self) {
         self.order(Order::Reset);
     }
@@ -202,8 +207,8 @@ fn listen(port: u16) -> TcpListener {
 }
 
 fn close(listener: TcpListener) {
-    // A process that was just forked elsewhere has every descriptor of this one until it runs its program. To close ours
-    // would leave the port open that long.
+    // A process that was just forked elsewhere has every descriptor of this one until it runs its
+    // program. To close ours would leave the port open that long.
     let socket = std::net::TcpStream::from(OwnedFd::from(listener.into_std().expect("a listener")));
     socket.shutdown(Shutdown::Both).expect("it listens");
 }
@@ -256,7 +261,8 @@ async fn connection(mut client: TcpStream, to: u16, state: watch::Receiver<State
         )
     };
     let whole = tokio::select! {
-        // First of all, so that nothing slips through that a fault set at the same time would let pass.
+        // First of all, so that nothing slips through that a fault set at the same time would let
+        // pass.
         biased;
         _ = resetting.wait_for(|state| state.resets != made.after_resets) => false,
         carried = carried => carried.is_ok(),
@@ -286,8 +292,8 @@ async fn collect(mut from: ReadHalf<'_>, queue: Sender) -> io::Result<()> {
     }
 }
 
-/// When something may go on its way, by the fault; `None` as long as the fault lasts. Given when the connection was made
-/// and when the thing came.
+/// When something may go on its way, by the fault; `None` as long as the fault lasts. Given when
+/// the connection was made and when the thing came.
 type Passes = fn(Fault, Instant, Instant) -> Option<Instant>;
 
 fn requests_pass(fault: Fault, made: Instant, came: Instant) -> Option<Instant> {

@@ -1,7 +1,7 @@
 //! A Redis server.
 //!
-//! Nothing is kept on disk unless the arguments say so. A server that forks to save itself leaves that fork to finish
-//! when it is killed.
+//! Nothing is kept on disk unless the arguments say so. A server that forks to save itself leaves
+//! that fork to finish when it is killed.
 
 mod disk;
 mod frozen;
@@ -102,8 +102,8 @@ impl Redis {
         Redis::start_with(&[])
     }
 
-    /// A server with more arguments, which win over those that every server gets. A relative path among them is in
-    /// [`dir`](Server::dir).
+    /// A server with more arguments, which win over those that every server gets. A relative path
+    /// among them is in [`dir`](Server::dir).
     #[track_caller]
     pub(crate) fn start_with(arguments: &[&str]) -> Redis {
         Redis::try_start_with(arguments).unwrap_or_else(|error| panic!("{error}"))

@@ -140,7 +140,8 @@ impl<P: Program + ?Sized> Server<P> {
         self.home().join("log")
     }
 
-    /// Stops the process: connections stay open, new ones are made by the kernel, and nothing is answered.
+    /// Stops the process: connections stay open, new ones are made by the kernel, and nothing is
+    /// answered.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
         // The signal is only on its way when the call returns.
@@ -158,7 +159,8 @@ impl<P: Program + ?Sized> Server<P> {
         kill_process(Pid::from_child(child), signal).expect("a child");
     }
 
-    /// Kills the server, paused or not; the next connection is refused. Nothing happens if it is dead.
+    /// Kills the server, paused or not; the next connection is refused. Nothing happens if it is
+    /// dead.
     pub(crate) fn kill(&self) {
         if let Some(mut child) = self.process().take() {
             child.kill().expect("a child");

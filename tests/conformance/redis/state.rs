@@ -1,4 +1,5 @@
-//! Hands on the server: keys deleted, replaced, of the wrong type or from the future, memory full, scripts forgotten.
+//! Hands on the server: keys deleted or replaced, memory full, scripts forgotten, connections
+//! killed.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,6 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::bench::{Ground, ask, not_within};
-use crate::servers::Reply;
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
     cases!(
@@ -24,16 +24,9 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_deleted_key_is_told_at_the_next_renewal,
             killed_connections_cost_neither_a_wake_up_nor_a_lease,
             forgotten_scripts_are_taught_again,
-            a_key_of_another_type_is_refused_and_untouched,
-            a_key_of_another_type_costs_no_other_name,
             who_waits_comes_before_a_batch,
-            a_format_of_the_future_is_refused_and_untouched,
             full_memory_takes_nobody_in_and_lets_everybody_out,
-            a_name_that_strangers_hold_leaves_nothing,
             clients_that_disagree_are_told,
-            databases_do_not_mix_and_a_socket_will_do,
-            names_that_look_like_anothers_keys_are_names_like_any,
-            prefixes_and_raw_names_that_can_not_work_are_refused,
         ]
     )
     .cases
@@ -332,73 +325,6 @@ async fn forgotten_scripts_are_taught_again(mut ground: Ground) {
     leave(server, [one, two]).await;
 }
 
-/// What is at a key, whatever it is.
-fn dump(server: &Redis, key: &str) -> Reply {
-    // The dump itself is no text.
-    let hash = "return redis.sha1hex(redis.call('DUMP', KEYS[1]) or '')";
-    server.command(&["EVAL", hash, "1", key])
-}
-
-async fn a_key_of_another_type_is_refused_and_untouched(mut ground: Ground) {
-    let (client, other) = (ground.client().await, ground.client().await);
-    let server = ground.server();
-    let side = |what: &str| format!("{{lock:x}}:lock:{what}");
-    let text: &[&str] = &["SET", "KEY", "of somebody else"];
-    let list: &[&str] = &["RPUSH", "KEY", "of", "somebody", "else"];
-    let cases = [
-        ("lock:x".to_owned(), list),
-        (side("token"), list),
-        (side("token"), text),
-        (side("state"), text),
-        (side("ends"), text),
-        (side("queue"), text),
-    ];
-    for (key, write) in &cases {
-        let words: Vec<&str> = write.iter().map(|word| if *word == "KEY" { key } else { *word }).collect();
-        server.command(&["DEL", key]);
-        server.command(&words);
-        let before = dump(server, key);
-        // Not every key is touched by every call: held and waited for, all of them are.
-        let error = async {
-            let held = mutex(&client, ms(400)).lock().await?;
-            let waited = mutex(&other, ms(400)).lock_for(ms(100)).await;
-            held.release().await?;
-            waited.map(drop)
-        };
-        let error = soon("an answer", error).await.expect_err(key);
-        assert!(matches!(error, Error::Engine { .. }), "{key}: {error:?}");
-        assert!(error.to_string().contains("?prefix="), "{key}: {error}");
-        assert_eq!(dump(server, key), before, "{key} was touched");
-        // Whatever was begun ends with its lease.
-        assert_eq!(server.command(&["DEL", key]).int(), 1);
-        let guard = free_within(&client, ms(5000)).await;
-        guard.release().await.expect("held");
-        until("it is free", async || server.command(&["EXISTS", "lock:x", &side("state")]).int() == 0).await;
-    }
-    leave(server, [client, other]).await;
-}
-
-async fn a_key_of_another_type_costs_no_other_name(mut ground: Ground) {
-    let client = ground.client().await;
-    let server = ground.server();
-    // All of them are renewed by one call.
-    let spoilt = lock_named(&client, "spoilt").await;
-    let lock = client.rwlock("beside").expect("a name").lease(ms(3000));
-    let beside = lock.read().await.expect("free");
-    let held = lock_named(&client, "held").await;
-    server.command(&["DEL", "lock:spoilt", "{lock:beside}:lock:ends"]).int();
-    server.command(&["RPUSH", "lock:spoilt", "x"]).int();
-    server.command(&["SET", "{lock:beside}:lock:ends", "x"]).ok();
-    assert_eq!(soon("the loss", spoilt.lost()).await, Loss::Gone);
-    assert_eq!(soon("the loss", beside.lost()).await, Loss::Gone);
-    not_within(ms(3500), "another was lost", held.lost()).await;
-    assert_eq!(held.standing(), Standing::Held);
-    held.release().await.expect("held");
-    assert_eq!(server.command(&["DEL", "lock:spoilt", "{lock:beside}:lock:ends"]).int(), 2);
-    drop((spoilt, beside));
-    leave(server, [client]).await;
-}
-
 /// Takes 40 locks together, "x" among them.
 async fn many_at_once(client: &Client) -> Vec<Guard> {
     let names = (0..40).map(|number| if number == 20 { "x".into() } else { format!("x{number}") });
@@ -436,52 +362,6 @@ async fn who_waits_comes_before_a_batch(mut ground: Ground) {
     }
     drop(held);
     leave(server, [one, two, three]).await;
-}
-
-async fn lock_named(client: &Client, name: &str) -> Guard {
-    client.mutex(name).expect("a name").lease(ms(3000)).lock().await.expect("free")
-}
-
-async fn a_format_of_the_future_is_refused_and_untouched(mut ground: Ground) {
-    let client = ground.client().await;
-    let server = ground.server();
-    let holder = "leasehold/2 somebody from the future";
-    server.command(&["SET", "lock:x", holder, "PX", "60000"]).ok();
-    let refused = async |what: &str, answer: Result<(), Error>| {
-        let error = answer.expect_err(what);
-        assert!(matches!(error, Error::Engine { .. }), "{what}: {error:?}");
-        assert!(error.to_string().contains("use the version of leasehold that wrote it"), "{what}: {error}");
-    };
-    refused("try_lock", try_lock(&client).await.map(drop)).await;
-    refused("lock", mutex(&client, ms(1000)).lock().await.map(drop)).await;
-    refused("read", client.rwlock("x").expect("a name").read().await.map(drop)).await;
-    refused("break", client.break_claims(Family::Lock, "x").await.map(drop)).await;
-    assert_eq!(server.command(&["GET", "lock:x"]).text(), holder);
-    server.command(&["DEL", "lock:x"]).int();
-
-    let state = "{lock:x}:lock:state";
-    for format in ["2", "20"] {
-        // A claim of today, and then a client of tomorrow.
-        let held = lock(&client, ms(30_000)).await;
-        let more = server.command(&["GET", "lock:x"]).text().replacen("leasehold/1 ", "leasehold/1+", 1);
-        server.command(&["SET", "lock:x", &more, "KEEPTTL"]).ok();
-        server.command(&["HSET", state, "format", format, "novelty", "1"]).int();
-        let before = dump(server, state);
-        refused("try_lock", try_lock(&connect(&server.url()).await).await.map(drop)).await;
-        refused("look", client.look(Family::Lock, "x").await.map(drop)).await;
-        refused("break", client.break_claims(Family::Lock, "x").await.map(drop)).await;
-        refused("release", held.release().await).await;
-        assert_eq!(dump(server, state), before);
-        assert!(server.command(&["GET", "lock:x"]).text().starts_with("leasehold/1+"));
-        assert_eq!(server.command(&["DEL", "lock:x", state]).int(), 2);
-    }
-    let semaphore = "{lock:s}:semaphore:state";
-    server.command(&["HSET", semaphore, "format", "2"]).int();
-    let before = dump(server, semaphore);
-    refused("acquire", client.semaphore("s", 2).expect("a name").acquire().await.map(drop)).await;
-    assert_eq!(dump(server, semaphore), before);
-    server.command(&["DEL", semaphore]).int();
-    leave(server, [client]).await;
 }
 
 async fn full_memory_takes_nobody_in_and_lets_everybody_out(_: Ground) {
@@ -529,16 +409,6 @@ async fn full_memory_takes_nobody_in_and_lets_everybody_out(_: Ground) {
     leave(&server, [one, two]).await;
 }
 
-async fn a_name_that_strangers_hold_leaves_nothing(mut ground: Ground) {
-    let client = ground.client().await;
-    let server = ground.server();
-    server.command(&["SET", "lock:x", "9f2c", "NX", "PX", "60000"]).ok();
-    assert!(try_lock(&client).await.expect("an answer").is_none());
-    assert!(mutex(&client, ms(500)).lock_for(ms(100)).await.expect("an answer").is_none());
-    assert_eq!(server.command(&["GET", "lock:x"]).text(), "9f2c");
-    leave(server, [client]).await;
-}
-
 async fn clients_that_disagree_are_told(mut ground: Ground) {
     let (one, two) = (ground.client().await, ground.client().await);
     let permit = one.semaphore("s", 2).expect("a name").acquire().await.expect("free");
@@ -559,101 +429,4 @@ async fn clients_that_disagree_are_told(mut ground: Ground) {
     lock(&apart, ms(9000)).await.release().await.expect("held");
     held.release().await.expect("held");
     leave(ground.server(), [one, two, apart]).await;
-}
-
-async fn databases_do_not_mix_and_a_socket_will_do(_: Ground) {
-    let server = Redis::start_with(&["--unixsocket", "socket", "--requirepass", "right"]);
-    let socket = server.dir().join("socket");
-    let on_socket = |db: u8| format!("redis+unix://{}?db={db}&pass=right", socket.display());
-    let on_port = |db: u8| format!("redis://:right@127.0.0.1:{}/{db}", server.port());
-    let (zero, two) = (connect(&on_port(0)).await, connect(&on_port(2)).await);
-    let same_as_two = connect(&on_socket(2)).await;
-    let held = lock(&zero, ms(9000)).await;
-    let in_two = lock(&two, ms(9000)).await;
-    assert!(try_lock(&same_as_two).await.expect("an answer").is_none());
-    let waiting = wait(&same_as_two, ms(9000)).await;
-    in_two.release().await.expect("held");
-    let through_socket = granted(waiting).await;
-    assert!(try_lock(&two).await.expect("an answer").is_none());
-    through_socket.release().await.expect("held");
-    held.release().await.expect("held");
-    // The message of one who can not be reached names the socket.
-    server.kill();
-    let error = refused(&on_socket(0)).await;
-    assert!(error.is_retryable() && error.to_string().contains(&*socket.to_string_lossy()), "{error}");
-}
-
-/// What is in use, all of it, and how many wait for each of it.
-async fn listed(client: &Client, family: Family) -> Vec<(String, u32)> {
-    let found = client.list(family, None, 100).await.expect("a list");
-    found.into_iter().map(|(name, view)| (name.as_str().to_owned(), view.waiting)).collect()
-}
-
-async fn names_that_look_like_anothers_keys_are_names_like_any(ground: Ground) {
-    const NAMES: [&str; 7] = [
-        "x",
-        "x:lock:state",
-        "x:lock:token",
-        "x{lock:state}",
-        "{x}:lock:state",
-        "a}:lock:state",
-        "x:election:state",
-    ];
-    const RAW: [&str; 6] =
-        ["x", "x:lock:state", "x:lock:token", "{x}:lock", "a{x}b:lock:state", "{x}:election"];
-    for (options, names) in
-        [("", &NAMES[..]), ("?prefix={app}:", &NAMES), ("?prefix=", &NAMES), ("?raw", &RAW)]
-    {
-        let url = format!("{}{options}", ground.url());
-        let (one, two) = (connect(&url).await, connect(&url).await);
-        let (mut guards, mut leaders, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
-        for name in names {
-            guards.push(soon("the lock", one.mutex(name).expect("a name").lock()).await.expect("granted"));
-            let semaphore = one.semaphore(name, 2).expect("a name");
-            guards.push(soon("a permit", semaphore.acquire()).await.expect("granted"));
-            let election = one.election(name).expect("a name");
-            leaders.push(soon("the election", election.campaign(*name)).await.expect("elected"));
-        }
-        let all = |waiting: u32| {
-            let mut all: Vec<_> = names.iter().map(|name| ((*name).to_owned(), waiting)).collect();
-            all.sort_unstable();
-            all
-        };
-        for family in [Family::Lock, Family::Semaphore, Family::Election] {
-            assert_eq!(listed(&one, family).await, all(0), "{family} with {options:?}");
-        }
-        // With somebody who waits there is more beside a lock.
-        for name in names {
-            let mutex = two.mutex(name).expect("a name");
-            waiting.push(tokio::spawn(async move { mutex.lock().await.expect("granted") }));
-        }
-        until("all are listed with those who wait", async || listed(&one, Family::Lock).await == all(1))
-            .await;
-        for leader in leaders {
-            leader.resign().await.expect("led");
-        }
-        for guard in guards {
-            guard.release().await.expect("held");
-        }
-        for waiting in waiting {
-            granted(waiting).await.release().await.expect("held");
-        }
-        leave(ground.server(), [one, two]).await;
-    }
-}
-
-async fn prefixes_and_raw_names_that_can_not_work_are_refused(ground: Ground) {
-    for prefix in ["{", "}", "{}", "a}b", "{app:", "{}{a}"] {
-        let error = refused(&format!("{}?prefix={prefix}", ground.url())).await;
-        assert!(matches!(error, Error::Invalid { .. }) && error.to_string().contains("hash tag"), "{error}");
-    }
-    let client = connect(&format!("{}?raw", ground.url())).await;
-    for name in ["a}b", "{}", "{x}:lock:state", "a{x}{lock:token}", "{x}:cell", ""] {
-        let error = client.mutex(name).expect("a name").try_lock().await.expect_err("refused");
-        assert!(matches!(error, Error::Invalid { .. }), "{name}: {error}");
-    }
-    // What it can not be asked for does not keep it from being looked at.
-    ground.server().command(&["SET", "a}b", "something else", "PX", "60000"]).ok();
-    assert!(client.list(Family::Lock, None, 10).await.expect("a list").is_empty());
-    leave(ground.server(), [client]).await;
 }

@@ -1,4 +1,5 @@
-//! Redis servers that belong together: fail-over, slots that move, members that are sick, replicas that must hear.
+//! Redis servers that belong together: fail-over, slots that move, members that are sick, replicas
+//! that must hear.
 
 use std::time::Duration;
 
@@ -117,12 +118,14 @@ async fn a_primary_that_was_cut_off_is_left() {
     servers.agree();
     let one = client(&servers.url()).await;
     drop(one.mutex("x").expect("a name").lock().await.expect("free"));
-    // It stands still for so long that the others choose another; then it goes on, and thinks that it is the primary.
+    // It stands still for so long that the others choose another; then it goes on, and thinks that
+    // it is the primary.
     let old = servers.servers[0].port();
     servers.servers[0].pause();
     until_changed(&servers, old).await;
     servers.servers[0].resume();
-    // Until the sentinels are asked again, at most a second, names may still be taken there: that is not promised against.
+    // Until the sentinels are asked again, at most a second, names may still be taken there: that
+    // is not promised against.
     until("names are where the sentinels say", async || {
         let (guard, _) = lock_again(&one, "y").await;
         let there = servers.primary().command(&["EXISTS", "lock:y"]).int() == 1;
@@ -182,7 +185,8 @@ async fn a_claim_without_enough_copies_is_given_back() {
     replica.resume();
 }
 
-/// Moves a slot with all its keys from one member to another, key by key, as an operator's tool does.
+/// Moves a slot with all its keys from one member to another, key by key, as an operator's tool
+/// does.
 fn move_slot(cluster: &Cluster, key: &str) {
     let from = cluster.primary_of(key);
     let to = cluster.members[..3].iter().find(|member| member.port() != from.port()).expect("another");
@@ -282,7 +286,8 @@ async fn channels_that_nobody_needs_are_left() {
     let mut held = Vec::new();
     let wait_for = async |number: usize| {
         let mutex = two.mutex(number.to_string()).expect("a name");
-        // On a busy machine the time may be over before there is an answer; it listens all the same.
+        // On a busy machine the time may be over before there is an answer; it listens all the
+        // same.
         let waited = mutex.lock_for(ms(20)).await;
         assert!(
             waited.is_ok_and(|guard| guard.is_none()) || mutex.try_lock().await.expect("an answer").is_none()
@@ -414,7 +419,8 @@ async fn a_member_dies_and_its_replica_takes_over() {
         .collect();
     let mut guards = Vec::new();
     for name in &elsewhere {
-        // Longer than a fail-over: until then the others refuse to serve too, if they are set up as they come.
+        // Longer than a fail-over: until then the others refuse to serve too, if they are set up as
+        // they come.
         guards.push(one.mutex(name).expect("a name").lease(ms(20_000)).lock().await.expect("free"));
     }
     let before = one.mutex("x").expect("a name").lock().await.expect("free");

@@ -1,8 +1,8 @@
 //! A Redis server whose wall clock stands still until it is told to move.
 //!
-//! The wall clock is what `TIME`, the end of keys and the time-outs of `BLPOP` and its like go by. A key that was set to
-//! end in 1000 ms is there at +1000 ms with 0 ms left, and gone at +1001 ms: Redis ends a key when its moment is past,
-//! not when it is reached.
+//! The wall clock is what `TIME`, the end of keys and the time-outs of `BLPOP` and its like go by.
+//! A key that was set to end in 1000 ms is there at +1000 ms with 0 ms left, and gone at +1001 ms:
+//! Redis ends a key when its moment is past, not when it is reached.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use super::super::clock::Clock;
 use super::Redis;
 
-/// A server on a clock that stands still, at [`FrozenRedis::START`] at first. The clock survives a restart.
+/// A server on a clock that stands still, at [`FrozenRedis::START`] at first. The clock survives a
+/// restart.
 pub(crate) struct FrozenRedis {
     redis: Redis,
     clock: Clock,
@@ -25,7 +26,8 @@ impl Redis {
     }
 
     pub(crate) fn start_frozen_with(arguments: &[&str]) -> FrozenRedis {
-        // A thread of the allocator waits for moments of the wall clock. They are long past, and it would never rest.
+        // A thread of the allocator waits for moments of the wall clock. They are long past, and it
+        // would never rest.
         let mut all = vec!["--jemalloc-bg-thread", "no"];
         all.extend(arguments);
         let mut redis = Redis::prepare(&all);

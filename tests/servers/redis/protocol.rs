@@ -25,7 +25,8 @@ impl Connection {
         self.try_command(words).unwrap_or_else(|error| panic!("no reply to {words:?}: {error}"))
     }
 
-    /// The reply to a command, if it comes in time; after a failure the connection is of no more use.
+    /// The reply to a command, if it comes in time; after a failure the connection is of no more
+    /// use.
     pub(crate) fn try_command(&mut self, words: &[&str]) -> io::Result<Reply> {
         self.send(words)?;
         self.receive()

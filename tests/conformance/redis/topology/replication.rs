@@ -171,8 +171,8 @@ async fn what_no_replica_has_heard_of_is_not_said_to_be_done() {
     drop((held, reading));
 }
 
-/// A client that got no answer gives back what it may have been granted. The engine does so before that: it knows that
-/// there is nothing more to wait for, and others need not wait for the lease.
+/// A client that got no answer gives back what it may have been granted. The engine does so before
+/// that: it knows that there is nothing more to wait for, and others need not wait for the lease.
 async fn what_no_replica_has_heard_of_is_given_back_at_once() {
     let primary = Redis::start();
     let replicaof = format!("127.0.0.1 {}", primary.port());
