@@ -24,8 +24,8 @@ use crate::nearest::nearest;
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`] for a URL that is none of these; [`Error::Unsupported`] for an engine that this
-/// build does not have; whatever the engine says if it can not be reached.
+/// [`Error::Invalid`] for a URL that is none of these; [`Error::Unsupported`] for an engine that
+/// this build does not have; whatever the engine says if it can not be reached.
 ///
 /// # Examples
 ///

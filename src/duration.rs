@@ -11,7 +11,8 @@ const LIKE: &str = "write it like `500ms`, `30s`, `1.5s`, `5m` or `1h30m`";
 ///
 /// # Errors
 ///
-/// What is wrong with the text, and what a duration looks like. The error may repeat a part of the text.
+/// What is wrong with the text, and what a duration looks like. The error may repeat a part of the
+/// text.
 pub fn parse(text: &str) -> Result<Duration, String> {
     if text.trim().is_empty() {
         return Err(format!("the duration is empty; {LIKE}"));

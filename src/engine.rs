@@ -40,6 +40,8 @@ pub mod redis;
 #[cfg(feature = "redis")]
 pub mod redlock;
 pub(crate) mod shown;
+#[cfg(feature = "_server")]
+pub(crate) mod supervise;
 pub(crate) mod table;
 #[cfg(feature = "_server")]
 pub(crate) mod url;

@@ -99,6 +99,18 @@ impl Error {
         matches!(self, Error::Unavailable { .. })
     }
 
+    /// What happened, without the engine's label before it: to be put into another error.
+    #[cfg(feature = "_server")]
+    pub(crate) fn what(&self) -> String {
+        match self {
+            Error::Unavailable { what, .. }
+            | Error::Unsupported { what, .. }
+            | Error::Invalid { what }
+            | Error::Engine { what, .. } => what.clone(),
+            Error::Lost { .. } | Error::Fenced { .. } => self.to_string(),
+        }
+    }
+
     pub(crate) fn invalid(what: impl Into<String>) -> Error {
         Error::Invalid { what: what.into() }
     }

@@ -2,8 +2,8 @@
 
 /// The word that is nearest to `written`, if one is so near that a slip of the finger explains it.
 ///
-/// A letter that is missing, wrong, too many or swapped with its neighbour is one slip. Words of up to
-/// four letters may have one, longer ones two. Case does not count.
+/// A letter that is missing, wrong, too many or swapped with its neighbour is one slip. Words of up
+/// to four letters may have one, longer ones two. Case does not count.
 pub(crate) fn nearest<'a>(written: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_lowercase();
     let slips = |word: &str| strsim::osa_distance(&written, &word.to_lowercase());

@@ -143,7 +143,8 @@ impl Redis {
         let counts_replicas = copies == Copies::Majority;
         let topology = match servers {
             Servers::One(source) => {
-                let target = Target { server: source.to_string(), source, eviction_allowed, counts_replicas };
+                let (label, server) = (errors::REDIS, source.to_string());
+                let target = Target { label, source, server, eviction_allowed, counts_replicas };
                 Topology::One(Arc::new(Link::open(target, channels, hear).await?))
             }
             Servers::Cluster(seeds) => {
@@ -204,7 +205,7 @@ impl Redis {
         let Some(heard) = heard else {
             return Err(unconfirmed("lost the connection before replicas have confirmed".into()));
         };
-        let heard = heard.map_err(|error| errors::failed(&connected.addr.to_string(), error))?;
+        let heard = heard.map_err(|error| errors::REDIS.failed(&connected.addr.to_string(), error))?;
         if heard >= wanted {
             return Ok(());
         }

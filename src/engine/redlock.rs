@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use self::listener::Ears;
 use self::member::{FLOOR, MEMBER, Registrar, TOP};
-use self::node::{Node, Nodes, relabel, unlabelled};
+use self::node::{Node, Nodes};
 use self::rules::majority;
 use self::scripts::SCRIPTS;
 use self::url::Place;
@@ -190,12 +190,12 @@ impl Redlock {
                 }
             };
             let channels = BTreeSet::from([format!("leasehold:seat:{seat}")]);
-            Link::open_anyway(target, channels, FIRST_LIMIT, hear)
+            Link::open_or_retry(target, channels, FIRST_LIMIT, hear)
         }))
         .await;
         let mut nodes = Vec::new();
         for (number, link) in links.into_iter().enumerate() {
-            nodes.push(Arc::new(Node::new(number, link.map_err(relabel)?, Arc::clone(&ears.look))));
+            nodes.push(Arc::new(Node::new(number, link?, Arc::clone(&ears.look))));
         }
         let nodes: Nodes = nodes.into();
         wait_for_majority(&nodes).await?;
@@ -280,8 +280,7 @@ impl Redlock {
         let retryable = servers - hopeless >= needed;
         let mut failures = failures;
         failures.sort_by_key(|(number, _)| *number);
-        let each: Vec<String> =
-            failures.iter().map(|(_, error)| unlabelled(&error.to_string()).to_owned()).collect();
+        let each: Vec<String> = failures.iter().map(|(_, error)| error.what()).collect();
         let what = format!(
             "no majority of the {servers} servers can answer ({needed} are needed): {}",
             each.join("; ")
@@ -366,12 +365,12 @@ impl Redlock {
         let mut found = BTreeSet::new();
         let mut cursor = 0_u64;
         loop {
-            let connected = node.link.connected().await.map_err(relabel)?;
+            let connected = node.link.connected().await?;
             let mut connection = connected.connection.clone();
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
             let (next, keys): (u64, Vec<Vec<u8>>) =
-                node.link.call(&connected, pin!(scan.query_async(&mut connection))).await.map_err(relabel)?;
+                node.link.call(&connected, pin!(scan.query_async(&mut connection))).await?;
             found.extend(keys.into_iter().filter_map(|key| String::from_utf8(key).ok()));
             cursor = next;
             if cursor == 0 {

@@ -1,17 +1,15 @@
 //! What may be shown of a URL.
 //!
 //! An error shows the scheme of a URL, and its hosts if it is certain that they are hosts. It never
-//! shows a user, a password or a path. A password that was written wrongly can end up anywhere: with a
-//! `/`, `?`, `#`, `,` or `@` in it, its rest is read as a host, a path or an option. So an option is
-//! shown only if there is no login in the URL, and no place where one could begin.
+//! shows a user, a password or a path. A password that was written wrongly can end up anywhere:
+//! with a `/`, `?`, `#`, `,` or `@` in it, its rest is read as a host, a path or an option. So an
+//! option is shown only if there is no login in the URL, and no place where one could begin.
 //!
 //! One case is out of reach: a password that is a number and was written without its host
 //! (`redis://user:1234`) looks like a port.
-
-#[cfg(feature = "_server")]
-mod parts;
-#[cfg(feature = "_server")]
-pub(crate) use parts::{PASSWORD_HINT, Parts, Secret, without_secret};
+//!
+//! Here is what a scheme and a host look like, for every build. `url/secrets.rs` applies it to
+//! URLs.
 
 /// True if this can only be the scheme of a URL.
 pub(crate) fn is_scheme(text: &str) -> bool {

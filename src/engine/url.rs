@@ -4,9 +4,9 @@
 //! SCHEME://USER:PASSWORD@HOST:PORT,HOST:PORT/PATH/PATH?NAME=VALUE&NAME
 //! ```
 //!
-//! An engine describes its URLs with a [`Syntax`], reads one with [`Url::read`], and gives the driver
-//! the parts: no URL is put together again. Users, passwords, path segments and values of options are
-//! percent-decoded here, once. Options are read in a loop, whose last arm refuses:
+//! An engine describes its URLs with a [`Syntax`], reads one with [`Url::read`], and gives the
+//! driver the parts: no URL is put together again. Users, passwords, path segments and values of
+//! options are percent-decoded here, once. Options are read in a loop, whose last arm refuses:
 //!
 //! ```text
 //! for option in url.options()? {
@@ -27,10 +27,14 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use super::shown::{PASSWORD_HINT, Parts, Secret, is_host};
+use self::secrets::{PASSWORD_HINT, Parts};
+pub(crate) use self::secrets::{Secret, without_secret};
+use super::shown::is_host;
 use crate::duration;
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
+
+mod secrets;
 
 /// What the URLs of an engine look like.
 #[derive(Clone, Copy, Debug)]
@@ -238,8 +242,8 @@ impl UrlOption<'_> {
         let engine = syntax.engine;
         let names = || syntax.options.iter().filter_map(|option| option.split('=').next());
         let known = names().find(|name| *name == self.name);
-        // What looks like an option may be the rest of a password with a `?` or an `&` in it. A word
-        // without a value looks like anything.
+        // What looks like an option may be the rest of a password with a `?` or an `&` in it. A
+        // word without a value looks like anything.
         let shown = parts.has_no_secret();
         let mut what = match known {
             Some(name) if shown => format!("`{engine}:` does not understand `{name}={}`", self.value),

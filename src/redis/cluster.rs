@@ -13,7 +13,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ConnectionInfo, Value};
 
 use super::address::{Source, client};
-use super::errors::{ENGINE, failed, unreachable};
+use super::errors::{ENGINE, REDIS};
 use super::link::{Connected, Heard, Link};
 use super::requirements::{Facts, Target};
 use super::topology::{Answered, Request};
@@ -168,6 +168,7 @@ impl Cluster {
 
     fn target(&self, member: &str) -> Result<Target> {
         Ok(Target {
+            label: REDIS,
             source: Source::Member(self.info(member)?),
             server: member.to_owned(),
             eviction_allowed: self.eviction_allowed,
@@ -185,7 +186,7 @@ impl Cluster {
             };
             // Nothing else is asked over it.
             let target = Target { counts_replicas: false, ..self.target(member)? };
-            Link::open_anyway(target, BTreeSet::new(), MEMBER_LIMIT, hear).await
+            Link::open_or_retry(target, BTreeSet::new(), MEMBER_LIMIT, hear).await
         };
         self.known_or(member, |state| &mut state.ears, &self.opening_ears, open).await
     }
@@ -254,7 +255,7 @@ impl Cluster {
     }
 
     fn note(&self, error: &Error) {
-        self.state().trouble = error.to_string();
+        self.state().trouble = error.what();
     }
 
     /// Sends a request to the member that has a key, and follows the key where it goes. While a slot is on its way, the keys of a name
@@ -325,12 +326,12 @@ impl Cluster {
     async fn ask_there(&self, member: &str, request: Request<'_>) -> Result<Option<Answered<Value>>> {
         let link = self.link(member).await?;
         let connected = link.connected().await?;
-        let client = client(self.info(member)?).map_err(|error| unreachable(member, error))?;
+        let client = client(self.info(member)?).map_err(|error| REDIS.unreachable(member, error))?;
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = connection.map_err(|error| unreachable(member, error))?;
+        let mut connection = connection.map_err(|error| REDIS.unreachable(member, error))?;
         let asking = redis::cmd("ASKING").query_async::<Value>(&mut connection).await;
-        asking.map_err(|error| failed(member, error))?;
+        asking.map_err(|error| REDIS.failed(member, error))?;
         // So nothing comes before a script, and a member that does not know it has its text at
         // once.
         let answer = match request {
@@ -340,7 +341,7 @@ impl Cluster {
         match answer {
             Ok(answer) => Ok(Some(Answered { answer, connection, connected })),
             Err(error) if matches!(error.code(), Some("TRYAGAIN" | "MOVED" | "ASK")) => Ok(None),
-            Err(error) => Err(failed(member, error)),
+            Err(error) => Err(REDIS.failed(member, error)),
         }
     }
 
@@ -379,7 +380,7 @@ impl Cluster {
                         format!("`{server}` is not a member of a cluster; connect to it with `redis://`");
                     return Err(Error::Engine { engine: ENGINE, what, source: Some(error.into()) });
                 }
-                Err(error) => failure = Some(unreachable(&server, error)),
+                Err(error) => failure = Some(REDIS.unreachable(&server, error)),
             }
         }
         Err(failure.unwrap_or_else(|| Error::invalid("no member of the cluster is given")))

@@ -1,14 +1,15 @@
-//! A server as it should be, and as it says that it is.
+//! What we require of a server, and what `INFO` reports.
 
 use redis::ConnectionAddr;
 
 use super::address::Source;
-use super::errors::{ENGINE, too_old};
-use crate::engine::shown::without_secret;
-use crate::error::{Error, Result};
+use super::errors::Label;
+use crate::error::Result;
 
 /// Where a server is, and what is expected of it.
 pub(crate) struct Target {
+    /// The engine that uses it.
+    pub(crate) label: Label,
     pub(crate) source: Source,
     /// For messages; never with a password.
     pub(crate) server: String,
@@ -23,7 +24,8 @@ pub(crate) struct Target {
 pub(crate) struct Facts {
     pub(crate) version: (u32, u32),
     pub(crate) run_id: String,
-    /// It writes down what it does, and knows it again after a restart. Pictures now and then (RDB) miss the last of it.
+    /// It writes down what it does, and knows it again after a restart. Pictures now and then (RDB)
+    /// miss the last of it.
     pub(crate) remembers: bool,
     pub(crate) evicts: bool,
 }
@@ -37,11 +39,6 @@ impl Target {
         }
     }
 
-    /// An error as it may be shown.
-    pub(crate) fn without_password(&self, error: Error) -> Error {
-        without_secret(self.source.password().unwrap_or_default(), error)
-    }
-
     /// Reads what the server says of itself, and refuses one that can not keep locks.
     pub(crate) fn check(&self, info: &str, server: &str, epoch: u64) -> Result<Facts> {
         let field = |name: &str| {
@@ -50,38 +47,37 @@ impl Target {
                 .unwrap_or_default()
                 .trim()
         };
-        let unfit = |what: String| Error::Engine { engine: ENGINE, what, source: None };
         let version = field("redis_version");
         let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
         let version_parts = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
         if version_parts < (6, 2) {
-            return Err(unfit(too_old(server, version)));
+            return Err(self.label.too_old(server, version));
         }
         if field("role") == "slave" && matches!(self.source, Source::Sentinels(_)) {
             let what =
                 format!("`{server}` is the primary by the sentinels' word and a replica by its own; waiting");
-            return Err(Error::Unavailable { engine: ENGINE, what, source: None });
+            return Err(self.label.unavailable(what));
         }
         if field("role") == "slave" {
             let primary = format!("{}:{}", field("master_host"), field("master_port"));
             // One that was a primary when we first met it may be one again soon.
             if epoch > 1 {
                 let what = format!("`{server}` has become a replica of `{primary}`; try again");
-                return Err(Error::Unavailable { engine: ENGINE, what, source: None });
+                return Err(self.label.unavailable(what));
             }
-            return Err(unfit(format!(
+            return Err(self.label.unfit(format!(
                 "`{server}` is a replica of `{primary}`; connect to the primary, or to the sentinels with \
                  `redis+sentinel://`"
             )));
         }
         if field("loading") == "1" {
             let what = format!("`{server}` is loading its data; try again");
-            return Err(Error::Unavailable { engine: ENGINE, what, source: None });
+            return Err(self.label.unavailable(what));
         }
         let policy = field("maxmemory_policy");
         let evicts = field("maxmemory") != "0" && !policy.is_empty() && policy != "noeviction";
         if evicts && !self.eviction_allowed {
-            return Err(unfit(format!(
+            return Err(self.label.unfit(format!(
                 "`{server}` throws keys away when its memory is full (maxmemory-policy {policy}), locks among them; set it \
                  to `noeviction`, use another server, or accept it with `?eviction=allow`"
             )));

@@ -15,9 +15,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, FromRedisValue as _, RedisResult, Value};
 use tokio::sync::mpsc;
 
-use super::errors::{ENGINE, unreachable};
+use super::errors::REDIS;
 use super::replicas::Replicas;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// How long a sentinel has to answer.
 const LIMIT: Duration = Duration::from_millis(800);
@@ -127,12 +127,10 @@ impl Sentinels {
             if unknown {
                 let what =
                     format!("the sentinels know no primary `{}`; check its name in the URL", self.primary);
-                return Err(Error::Engine { engine: ENGINE, what, source: None });
+                return Err(REDIS.unfit(what));
             }
-            return Err(failure.unwrap_or_else(|| Error::Unavailable {
-                engine: ENGINE,
-                what: format!("no sentinel of `{self}` has answered in {LIMIT:?}"),
-                source: None,
+            return Err(failure.unwrap_or_else(|| {
+                REDIS.unavailable(format!("no sentinel of `{self}` has answered in {LIMIT:?}"))
             }));
         };
         self.followed.store(newest.configuration, Ordering::Release);
@@ -201,8 +199,10 @@ impl Sentinels {
                 *sentinel.said.lock().unwrap_or_else(PoisonError::into_inner) = said;
                 let server = sentinel.info.addr().to_string();
                 // Nobody listens when enough have answered.
-                send.send(answer.map(|said| said.is_some()).map_err(|error| unreachable(&server, error)))
-                    .ok();
+                send.send(
+                    answer.map(|said| said.is_some()).map_err(|error| REDIS.unreachable(&server, error)),
+                )
+                .ok();
             });
         }
         answers

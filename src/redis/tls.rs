@@ -14,7 +14,8 @@ pub(crate) fn with_certificates(
     ca: Option<&str>,
     own: Option<(&str, &str)>,
 ) -> Result<ConnectionInfo> {
-    // The program may have chosen its cryptography. If nobody has, the driver panics at the first connection.
+    // The program may have chosen its cryptography. If nobody has, the driver panics at the first
+    // connection.
     if CryptoProvider::get_default().is_none() {
         rustls::crypto::ring::default_provider().install_default().ok();
     }

@@ -7,8 +7,7 @@ use redis::{ConnectionAddr, ConnectionInfo};
 use super::address::{Encryption, Source, info, info_of_host};
 use super::keys::Keys;
 use super::sentinel::Sentinels;
-use crate::engine::shown::Secret;
-use crate::engine::url::{Host, Login, LoginPlace, Syntax, Url, UrlOption};
+use crate::engine::url::{Host, Login, LoginPlace, Secret, Syntax, Url, UrlOption};
 use crate::error::{Error, Result};
 
 /// The port of a sentinel.
@@ -372,7 +371,8 @@ mod tests {
             "redis+sentinel://u:secret:26379/stock",
             "redis+unix://u:secret",
             "redis+unix:u:secret",
-            // With letters that mean something else: the rest of the password comes in a place of its own.
+            // With letters that mean something else: the rest of the password comes in a place of
+            // its own.
             "redis://u:secret/half@h",
             "redis://u:12/secret@h",
             "redis://u:secret?half@h",

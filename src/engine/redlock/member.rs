@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::node::{Node, Nodes, relabel};
+use super::node::{Node, Nodes};
 use super::rules::{Seen, Standing, standings};
 use super::scripts::SCRIPTS;
 use super::{micros, numbers};
@@ -157,8 +157,7 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     let mut connection = connected.connection.clone();
     let mut info = redis::cmd("INFO");
     info.arg("server");
-    let info: String =
-        node.link.call(&connected, pin!(info.query_async(&mut connection))).await.map_err(relabel)?;
+    let info: String = node.link.call(&connected, pin!(info.query_async(&mut connection))).await?;
     let field = |name: &str| {
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default().trim()
     };
@@ -178,8 +177,7 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     let says = |name: &str, value: &str| config.get(name).is_some_and(|found| found == value);
     let mut script = SCRIPTS.inspect.on(&[MEMBER, TOP, FLOOR, MISSED, LONGEST]);
     script.arg(micros(max_lease));
-    let said: Vec<String> =
-        node.link.call(&connected, pin!(script.call(&mut connection))).await.map_err(relabel)?;
+    let said: Vec<String> = node.link.call(&connected, pin!(script.call(&mut connection))).await?;
     let [top, now, missed, longest] = numbers(said.get(1..).unwrap_or_default())?;
     let seen = Seen {
         run,

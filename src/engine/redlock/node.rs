@@ -44,7 +44,7 @@ impl Node {
     pub(super) fn must_be_connected(&self) -> Result<()> {
         // It says at once what can not get better by itself.
         match self.link.connected().now_or_never() {
-            Some(connected) => connected.map(drop).map_err(relabel),
+            Some(connected) => connected.map(drop),
             None => Err(self.silent()),
         }
     }
@@ -57,7 +57,7 @@ impl Node {
         let connected = self.link.connected().await?;
         let invocation = script(&connected);
         let mut connection = connected.connection.clone();
-        self.link.call(&connected, pin!(invocation.call(&mut connection))).await.map_err(relabel)
+        self.link.call(&connected, pin!(invocation.call(&mut connection))).await
     }
 
     /// Runs a script within a time.
@@ -87,7 +87,7 @@ impl Node {
         let give_up = Instant::now() + limit;
         let connected = match tokio::time::timeout_at(give_up, self.link.connected()).await {
             Ok(Ok(connected)) => connected,
-            Ok(Err(error)) => return say(Err(relabel(error))),
+            Ok(Err(error)) => return say(Err(error)),
             Err(_) => return say(Err(self.silent())),
         };
         let invocation = script(&connected);
@@ -95,7 +95,7 @@ impl Node {
         let mut call = pin!(invocation.call(&mut connection));
         let mut call = pin!(self.link.call(&connected, call.as_mut()));
         match tokio::time::timeout_at(give_up, &mut call).await {
-            Ok(answer) => say(answer.map_err(relabel)),
+            Ok(answer) => say(answer),
             Err(_) => {
                 self.overdue.fetch_add(1, Ordering::AcqRel);
                 say(Err(self.silent()));
@@ -108,7 +108,7 @@ impl Node {
 
     /// The error for a server that does not answer in time.
     pub(super) fn silent(&self) -> Error {
-        Error::Unavailable { engine: ENGINE, what: unlabelled(&self.link.trouble()).to_owned(), source: None }
+        Error::Unavailable { engine: ENGINE, what: self.link.trouble(), source: None }
     }
 
     pub(super) fn set_barred(&self, why: Option<String>) {
@@ -132,7 +132,7 @@ impl Node {
     pub(super) fn trouble(&self) -> Option<String> {
         match self.link.connected_now() {
             Some(_) => self.barred(),
-            None => Some(unlabelled(&self.link.trouble()).to_owned()),
+            None => Some(self.link.trouble()),
         }
     }
 }
@@ -153,25 +153,6 @@ pub(super) async fn insist(
         drop(node);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-}
-
-/// What a part of the other engine says, in the name of this one.
-pub(super) fn relabel(error: Error) -> Error {
-    let page = |what: String| {
-        what.replace("docs/redis.md", "docs/redlock.md").replace("`redis://USER", "`redlock://USER")
-    };
-    match error {
-        Error::Unavailable { what, source, .. } => {
-            Error::Unavailable { engine: ENGINE, what: page(what), source }
-        }
-        Error::Engine { what, source, .. } => Error::Engine { engine: ENGINE, what: page(what), source },
-        other => other,
-    }
-}
-
-/// What an error says, without the name of an engine before it.
-pub(super) fn unlabelled(text: &str) -> &str {
-    text.strip_prefix("redis: ").or_else(|| text.strip_prefix("redlock: ")).unwrap_or(text)
 }
 
 /// The servers of a client.

@@ -8,6 +8,7 @@ use super::ENGINE;
 use crate::engine::url::{LoginPlace, Syntax, Url};
 use crate::error::{Error, Result};
 use crate::redis::address::{Encryption, Source, info_of_host};
+use crate::redis::errors::Label;
 use crate::redis::keys::Keys;
 use crate::redis::requirements::Target;
 use crate::redis::url::{ServerOptions, database};
@@ -34,8 +35,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Reads `redlock://USER:PASSWORD@HOST:PORT,HOST:PORT,…/DB?OPTIONS`. A user and password that stand
-    /// before the first host are for all that have none of their own.
+    /// Reads `redlock://USER:PASSWORD@HOST:PORT,HOST:PORT,…/DB?OPTIONS`. A user and password that
+    /// stand before the first host are for all that have none of their own.
     pub(super) fn parse(text: &str) -> Result<Place> {
         let url = Url::read(text, &SYNTAX)?;
         let encryption = if text.starts_with("redlocks:") { Encryption::Tls } else { Encryption::None };
@@ -51,11 +52,11 @@ impl Place {
         let mut targets = Vec::new();
         for host in &url.hosts {
             let source = Source::Fixed(options.with_certificates(info_of_host(host, encryption, db)?)?);
-            let eviction_allowed = options.eviction_allowed;
             targets.push(Target {
+                label: Label::new(ENGINE),
                 source,
                 server: host.to_string(),
-                eviction_allowed,
+                eviction_allowed: options.eviction_allowed,
                 counts_replicas: false,
             });
         }

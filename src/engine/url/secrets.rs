@@ -1,8 +1,8 @@
-//! The parts of a URL, and the secrets among them.
+//! The secrets in a URL, and the parts that may be shown: see [`crate::engine::shown`].
 
 use std::fmt;
 
-use super::{is_host, is_scheme};
+use crate::engine::shown::{is_host, is_scheme};
 use crate::error::Error;
 
 /// How a password is written that has letters which mean something in a URL.
@@ -36,14 +36,14 @@ impl<'a> Parts<'a> {
         Parts { scheme, slashes, authority, path, query }
     }
 
-    /// True if a password may have ended the authority too early: a `@` follows, where the hosts would
-    /// have to be.
+    /// True if a password may have ended the authority too early: a `@` follows, where the hosts
+    /// would have to be.
     pub(crate) fn has_late_login(&self) -> bool {
         self.path.contains('@') || (!self.authority.contains('@') && self.query.contains('@'))
     }
 
-    /// True if no part of the URL can be a part of a password: there is no login, and no place where
-    /// one could begin.
+    /// True if no part of the URL can be a part of a password: there is no login, and no place
+    /// where one could begin.
     pub(crate) fn has_no_secret(&self) -> bool {
         let path = self.path.strip_prefix('/').unwrap_or(self.path);
         let hosts = self.authority.split(',').all(is_host);
@@ -89,13 +89,16 @@ impl fmt::Debug for Secret {
 
 /// An error without a secret in it.
 ///
-/// Some servers, and some proxies before servers, repeat what they do not understand, and that can be
-/// the login.
+/// Some servers, and some proxies before servers, repeat what they do not understand, and that can
+/// be the login.
 pub(crate) fn without_secret(secret: &str, error: Error) -> Error {
-    let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-    if secret.is_empty()
-        || ![error.to_string(), format!("{error:?}"), source].iter().any(|text| text.contains(secret))
-    {
+    let source = match &error {
+        Error::Engine { source, .. } | Error::Unavailable { source, .. } => source.as_ref(),
+        _ => None,
+    };
+    let source = source.map(ToString::to_string).unwrap_or_default();
+    let texts = [error.to_string(), format!("{error:?}"), source];
+    if secret.is_empty() || !texts.iter().any(|text| text.contains(secret)) {
         return error;
     }
     let hide = |what: String| what.replace(secret, "…");
@@ -152,6 +155,7 @@ mod tests {
             what: "refused".into(),
             source: Some(std::io::Error::other("refused").into()),
         };
-        assert!(std::error::Error::source(&without_secret("", error)).is_some());
+        let error = without_secret("", error);
+        assert!(matches!(error, Error::Unavailable { source: Some(_), .. }));
     }
 }
