@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -295,6 +295,14 @@ impl Leader {
 #[must_use = "a leader that is dropped resigns at once"]
 pub struct Candidate {
     guard: Guard,
+}
+
+impl Deref for Candidate {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
 }
 
 impl Candidate {

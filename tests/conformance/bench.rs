@@ -252,6 +252,11 @@ impl Ground {
         (url, proxies)
     }
 
+    /// Whether the cases of this engine run on tokio's paused clock.
+    pub(crate) fn paused_time(&self) -> bool {
+        self.setup.paused_time()
+    }
+
     /// Whether the servers send clients past such proxies.
     pub(crate) fn redirects(&self) -> bool {
         self.setup.redirects()

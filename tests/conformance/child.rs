@@ -204,6 +204,8 @@ async fn serve(url: &str, client: Client) {
             }
             "lifeline" => answer(&lifeline(&client)),
             "fork" => fork(&client, &guards[name]).await,
+            #[cfg(feature = "blocking")]
+            "fork-blocking" => fork_blocking(url, name).await,
             "fork-connect" => {
                 let order = words.next().unwrap_or_default().to_owned();
                 if fork_here() == 0 {
@@ -305,6 +307,33 @@ async fn fork(client: &Client, guard: &Guard) {
         leave();
     }
     wait_for(pid);
+}
+
+/// The same for a client with a thread of its own, which the fork does not have.
+#[cfg(feature = "blocking")]
+async fn fork_blocking(url: &str, name: &str) {
+    let (url, name) = (url.to_owned(), name.to_owned());
+    let work = move || {
+        let client = leasehold::blocking::connect(&url).expect("a client");
+        let mutex = client.mutex(&name).expect("a name");
+        let guard = mutex.lock().expect("free");
+        let pid = fork_here();
+        if pid == 0 {
+            match mutex.try_lock() {
+                Err(error) => answer(&format!("refused {error}")),
+                Ok(_) => answer("accepted"),
+            }
+            drop((client, mutex));
+            std::mem::forget(guard);
+            answer("dropped");
+            leave();
+        }
+        wait_for(pid);
+        guard.check().expect("held");
+        guard.release().expect("held");
+        answer(&format!("held {}", mutex.lock().expect("free").token()));
+    };
+    tokio::task::spawn_blocking(work).await.expect("no panic");
 }
 
 #[expect(unsafe_code, reason = "waits for a fork that no library knows of")]

@@ -7,6 +7,8 @@
 //! The same binary is the other process: `conformance child …` (see [`child`]).
 
 mod bench;
+#[cfg(feature = "blocking")]
+mod blocking;
 mod cancel;
 mod child;
 mod client;
@@ -111,6 +113,8 @@ fn groups() -> Vec<Group> {
         leader::group(),
         client::group(),
         cancel::group(),
+        #[cfg(feature = "blocking")]
+        blocking::group(),
     ]);
     groups
 }
