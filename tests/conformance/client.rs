@@ -257,6 +257,7 @@ async fn names_that_are_too_long_are_refused(mut ground: Ground) {
     for url in ["", "nothing", "file", "carrier-pigeon:x"] {
         let error = leasehold::connect(url).await.expect_err("no such engine");
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        says_each_cause_once(&error);
     }
 }
 
