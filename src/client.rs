@@ -11,7 +11,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Sleep;
 
@@ -24,8 +23,9 @@ use crate::client::events::{Events, Sink};
 use crate::client::keeper::Keeper;
 use crate::client::options::{check_label, check_lease};
 use crate::client::queue::{Line, Terms};
+use crate::client::watch::WatchedNames;
 use crate::clock::{Clock, tokio_time_is_paused};
-use crate::engine::{Engine, Guarantees, Hint, Hints, View, Watching};
+use crate::engine::{Engine, Guarantees, Hint, Hints, View};
 use crate::error::{Error, Loss, Result};
 use crate::name::{Family, Name};
 use crate::random;
@@ -33,12 +33,14 @@ use crate::random;
 pub(crate) mod acquire;
 mod background;
 pub(crate) mod backlog;
+pub(crate) mod cell;
 mod close;
 pub mod events;
 pub(crate) mod hold;
 pub(crate) mod keeper;
 mod options;
 pub(crate) mod queue;
+pub(crate) mod watch;
 
 pub use self::options::{DEFAULT_LEASE, LONGEST_LABEL, LONGEST_LEASE, Options, SHORTEST_LEASE};
 
@@ -72,7 +74,7 @@ pub(crate) struct Inner {
     id: u64,
     owners: AtomicU64,
     lines: Mutex<Lines>,
-    watched: Mutex<HashMap<Name, Weak<Notify>>>,
+    watched: WatchedNames,
     keeper_task: OnceLock<AbortHandle>,
 }
 
@@ -132,7 +134,7 @@ impl Client {
             id: random::number()?,
             owners: AtomicU64::new(0),
             lines: Mutex::default(),
-            watched: Mutex::default(),
+            watched: WatchedNames::default(),
             keeper_task: OnceLock::new(),
             options,
         });
@@ -375,33 +377,8 @@ impl Inner {
                     self.keeper.look_now();
                 }
             }
-            Hint::Changed(name) => {
-                let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(changed) = watched.get(&name).and_then(Weak::upgrade) {
-                    changed.notify_waiters();
-                }
-            }
+            Hint::Changed(name) => self.watched.notify(&name),
         }
-    }
-
-    /// Listens for changes to an election or a cell for as long as the result is kept.
-    pub(crate) async fn watch(self: &Arc<Inner>, name: &Name) -> Result<Watched> {
-        let (changed, first) = {
-            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            match watched.get(name).and_then(Weak::upgrade) {
-                Some(changed) => (changed, false),
-                None => {
-                    let changed = Arc::new(Notify::new());
-                    watched.insert(name.clone(), Arc::downgrade(&changed));
-                    (changed, true)
-                }
-            }
-        };
-        let watched = Watched { client: Arc::clone(self), name: name.clone(), changed };
-        if first {
-            self.call(self.engine.watch(name, Watching::On)).await?;
-        }
-        Ok(watched)
     }
 }
 
@@ -410,31 +387,6 @@ impl Drop for Inner {
         if let Some(keeping) = self.keeper_task.get() {
             keeping.abort();
         }
-    }
-}
-
-/// An election or a cell that is watched.
-#[derive(Debug)]
-pub(crate) struct Watched {
-    client: Arc<Inner>,
-    name: Name,
-    pub(crate) changed: Arc<Notify>,
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        let mut watched = self.client.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        // Others watch the same name; the last of them ends it.
-        if Arc::strong_count(&self.changed) > 1 {
-            return;
-        }
-        watched.remove(&self.name);
-        drop(watched);
-        let (client, name) = (Arc::clone(&self.client), self.name.clone());
-        self.client.background(async move {
-            // The engine forgets by itself if it does not hear this.
-            client.call(client.engine.watch(&name, Watching::Off)).await.ok();
-        });
     }
 }
 

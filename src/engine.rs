@@ -1,8 +1,8 @@
 //! The contract between the client and the engine that keeps its claims.
 //!
-//! An engine keeps two kinds of things: claims (see [`crate::claim`]) and cells (small values that are read and
-//! replaced atomically). Everything else, the local queue, renewal, guards, locks and the kit, is built on
-//! this trait once and for all engines.
+//! An engine keeps two kinds of things: claims (see [`crate::claim`]) and cells (small values that are
+//! read and replaced atomically, see [`cell`]). Everything else, the local queue, renewal, guards,
+//! locks and the kit, is built on this trait once and for all engines.
 //!
 //! The ten clauses that an engine signs:
 //!
@@ -32,6 +32,7 @@ use crate::claim::{Alteration, Answer, Ask, Change, Claim, OwnerId, Released, Wa
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 
+pub mod cell;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
 pub mod memory;
@@ -46,6 +47,9 @@ pub(crate) mod table;
 #[cfg(feature = "_server")]
 pub(crate) mod url;
 
+pub use self::cell::{
+    Cell, CellValue, Cells, Decision, MOST_CELLS, Rule, Swap, Swapped, Twin, Write, apply_by_swap,
+};
 pub use crate::connect::open;
 
 /// What a call to an engine gives: a future of its result.
@@ -101,11 +105,24 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Takes a name away from all who hold it, and says who they were.
     fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>>;
 
-    /// Reads a cell.
-    fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell>;
+    /// Reads cells at one moment. They are different, and at most [`MOST_CELLS`].
+    fn read<'a>(&'a self, names: &'a [Name]) -> Reply<'a, Cells>;
 
-    /// Replaces a cell if it is still at the version that was read. `None` deletes it.
-    fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped>;
+    /// Writes to cells if all of them are still at the versions that were read. Otherwise nothing is
+    /// written.
+    ///
+    /// Every cell that is written gets a version that it has not had before, and as its time of
+    /// change the engine's clock or the latest time of change of these cells.
+    fn swap(&self, swaps: Vec<Swap>) -> Reply<'_, Swapped>;
+
+    /// Applies a rule to cells, in one atomic step: see [`cell`] for what is promised. The answer is
+    /// the rule's.
+    ///
+    /// The default reads and swaps until it wins. An engine that can run the rule where the cells are
+    /// does that.
+    fn apply<'a>(&'a self, names: &'a [Name], rule: &'a Arc<dyn Rule>) -> Reply<'a, Vec<u8>> {
+        Box::pin(apply_by_swap(self, names, rule))
+    }
 
     /// Starts ([`Watching::On`]) or ends hints of changes to an election or a cell.
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()>;
@@ -205,35 +222,6 @@ pub struct Waiting {
     pub waiter: Waiter,
     /// How long it has waited.
     pub waited: Duration,
-}
-
-/// A small value that is read and replaced atomically.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cell {
-    /// Changes with every swap; 0 if there is no value.
-    pub version: u64,
-    /// The value, if there is one that has not expired.
-    pub value: Option<Vec<u8>>,
-    /// The engine's clock in microseconds, for rules that need the time.
-    pub now: u64,
-}
-
-/// A new value for a cell.
-#[derive(Clone, Debug)]
-pub struct CellValue {
-    /// The value.
-    pub bytes: Vec<u8>,
-    /// How long it is kept.
-    pub lives: Duration,
-}
-
-/// What a swap came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Swapped {
-    /// Replaced; this is the new version.
-    Yes(u64),
-    /// Somebody else was faster; this is what is there now.
-    No(Cell),
 }
 
 /// Whether changes are to be told.

@@ -15,9 +15,10 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released, Seat};
+use crate::engine::cell::check_cells;
 use crate::engine::table::{Acquire, Alter, Break, Look, Notice, Release, Request, Resize};
 use crate::engine::{
-    AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
+    AfterDeath, Cells, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Rule, Swap, Swapped,
     View, Watching, refusal,
 };
 use crate::error::{Error, Result};
@@ -310,19 +311,35 @@ impl Engine for File {
         Box::pin(self.on_name(name, Break))
     }
 
-    fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
-        Box::pin(async move { self.session.read_cell(name) })
+    fn read<'a>(&'a self, names: &'a [Name]) -> Reply<'a, Cells> {
+        Box::pin(async move {
+            check_cells(names.iter())?;
+            self.session.read_cells(names)
+        })
     }
 
-    fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
+    fn swap(&self, swaps: Vec<Swap>) -> Reply<'_, Swapped> {
         Box::pin(async move {
             self.check_open()?;
-            let (session, name) = (Arc::clone(&self.session), name.clone());
-            let written =
-                self.session.write(move |transaction| session.swap_cell(transaction, &name, version, value));
+            check_cells(swaps.iter().map(|swap| &swap.name))?;
+            let session = Arc::clone(&self.session);
+            let written = self.session.write(move |transaction| session.swap_cells(transaction, swaps));
             let (swapped, notices) = written.await?;
             self.deliver(notices);
             Ok(swapped)
+        })
+    }
+
+    fn apply<'a>(&'a self, names: &'a [Name], rule: &'a Arc<dyn Rule>) -> Reply<'a, Vec<u8>> {
+        Box::pin(async move {
+            self.check_open()?;
+            check_cells(names.iter())?;
+            let (session, names, rule) = (Arc::clone(&self.session), names.to_vec(), Arc::clone(rule));
+            let written =
+                self.session.write(move |transaction| session.apply_rule(transaction, &names, &*rule));
+            let (answer, notices) = written.await?;
+            self.deliver(notices);
+            Ok(answer)
         })
     }
 

@@ -15,12 +15,14 @@ use crate::claim::{
     Alteration, Answer, Ask, Claim, MemoryQueue, Micros, OwnerId, Released, Seat, State, World,
 };
 use crate::clock::Clock;
+use crate::engine::cell::check_cells;
+use crate::engine::table::cell::{CellChange, Loaded, StoredCell};
 use crate::engine::table::{
     self, Acquire, Alter, Break, Keep, Look, Notice, Release, Request, Resize, Sweep, view,
 };
 use crate::engine::{
-    AfterDeath, Cell, CellValue, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Swapped,
-    View, Watching, refusal,
+    AfterDeath, Cells, Decision, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Rule, Swap,
+    Swapped, View, Watching, refusal,
 };
 use crate::error::Result;
 use crate::name::{Family, Name};
@@ -73,13 +75,6 @@ struct Entry {
     queue: MemoryQueue,
 }
 
-#[derive(Debug)]
-struct StoredCell {
-    version: u64,
-    expires: u64,
-    bytes: Vec<u8>,
-}
-
 /// Who is there, and what they want to hear of.
 #[derive(Debug, Default)]
 struct Clients {
@@ -110,6 +105,29 @@ impl Clients {
                 outbox.push((hints.clone(), Hint::Changed(name.clone())));
             }
         }
+    }
+}
+
+impl Contents {
+    /// Changes a cell, and notifies those who watch it.
+    fn change_cell(&mut self, name: &Name, change: CellChange, now: Micros, outbox: &mut Outbox) {
+        match change {
+            CellChange::Put(cell) => match self.cells.get_mut(name) {
+                Some(stored) => *stored = cell,
+                None => {
+                    if self.cells.len() >= self.cells_swept_at {
+                        self.cells.retain(|_, cell| cell.expires > now);
+                        self.cells_swept_at = self.cells.len() * 2 + 64;
+                    }
+                    self.cells.insert(name.clone(), cell);
+                }
+            },
+            CellChange::Delete { floor } => {
+                self.cells.remove(name);
+                self.floor = self.floor.max(floor);
+            }
+        }
+        self.clients.notify_watchers(name, outbox);
     }
 }
 
@@ -300,34 +318,48 @@ impl Engine for Memory {
         ready(Ok(self.on_name(name, &Break)))
     }
 
-    fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
-        ready(Ok(self.shared.run(|now, contents, _| current(contents.cells.get(name), now))))
+    fn read<'a>(&'a self, names: &'a [Name]) -> Reply<'a, Cells> {
+        ready(check_cells(names.iter()).map(|()| {
+            self.shared.run(|now, contents, _| {
+                Loaded::new(names.iter().map(|name| contents.cells.get(name)), now).cells()
+            })
+        }))
     }
 
-    fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
-        ready(Ok(self.shared.run(|now, contents, outbox| {
-            let cell = current(contents.cells.get(name), now);
-            if cell.version != version {
-                return Swapped::No(cell);
-            }
-            if contents.cells.len() >= contents.cells_swept_at {
-                contents.cells.retain(|_, cell| cell.expires > now);
-                contents.cells_swept_at = contents.cells.len() * 2 + 64;
-            }
-            let next = (contents.floor.max(version) + 1).max(now);
-            match value {
-                Some(CellValue { bytes, lives }) => {
-                    let expires = now.saturating_add(u64::try_from(lives.as_micros()).unwrap_or(u64::MAX));
-                    contents.cells.insert(name.clone(), StoredCell { version: next, expires, bytes });
+    fn swap(&self, swaps: Vec<Swap>) -> Reply<'_, Swapped> {
+        ready(check_cells(swaps.iter().map(|swap| &swap.name)).map(|()| {
+            self.shared.run(|now, contents, outbox| {
+                let loaded = Loaded::new(swaps.iter().map(|swap| contents.cells.get(&swap.name)), now);
+                if !loaded.are_at(&swaps) {
+                    return Swapped::No(loaded.cells());
                 }
-                None => {
-                    contents.cells.remove(name);
-                    contents.floor = contents.floor.max(version);
+                let stamps = loaded.stamps(contents.floor);
+                for (number, Swap { name, write, .. }) in swaps.into_iter().enumerate() {
+                    if let Some(change) = stamps.change(number, write) {
+                        contents.change_cell(&name, change, now, outbox);
+                    }
                 }
-            }
-            contents.clients.notify_watchers(name, outbox);
-            Swapped::Yes(next)
-        })))
+                Swapped::Yes
+            })
+        }))
+    }
+
+    fn apply<'a>(&'a self, names: &'a [Name], rule: &'a Arc<dyn Rule>) -> Reply<'a, Vec<u8>> {
+        ready(check_cells(names.iter()).and_then(|()| {
+            self.shared.run(|now, contents, outbox| {
+                let loaded = Loaded::new(names.iter().map(|name| contents.cells.get(name)), now);
+                let Decision { writes, answer } = loaded.decide(&**rule)?;
+                if !writes.is_empty() {
+                    let stamps = loaded.stamps(contents.floor);
+                    for (number, (name, write)) in names.iter().zip(writes).enumerate() {
+                        if let Some(change) = stamps.change(number, write) {
+                            contents.change_cell(name, change, now, outbox);
+                        }
+                    }
+                }
+                Ok(answer)
+            })
+        }))
     }
 
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
@@ -349,12 +381,5 @@ impl Engine for Memory {
 
     fn close(&self) -> Reply<'_, ()> {
         ready(Ok(()))
-    }
-}
-
-fn current(cell: Option<&StoredCell>, now: u64) -> Cell {
-    match cell.filter(|cell| cell.expires > now) {
-        Some(cell) => Cell { version: cell.version, value: Some(cell.bytes.clone()), now },
-        None => Cell { version: 0, value: None, now },
     }
 }

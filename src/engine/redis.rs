@@ -23,8 +23,8 @@ use self::notes::Known;
 use self::scripts::SCRIPTS;
 use crate::claim::{Alteration, Answer, Ask, Claim, Holder, OwnerId, Released, Seat};
 use crate::engine::{
-    AfterDeath, Cell, CellValue, Connection, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply,
-    Swapped, View, Watching, refusal,
+    AfterDeath, Cells, Connection, Engine, Guarantees, Hint, Hints, Reach, Renewal, Renewed, Reply, Rule,
+    Swap, Swapped, View, Watching, apply_by_swap, refusal,
 };
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
@@ -41,6 +41,7 @@ use crate::redis::{errors, holder, micros};
 
 mod acquire;
 mod batch;
+mod cells;
 mod fast_path;
 mod notes;
 mod reply;
@@ -521,28 +522,20 @@ impl Engine for Redis {
         })
     }
 
-    fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
-        Box::pin(async move {
-            let key = self.keys.cell(name)?;
-            let mut script = SCRIPTS.swap.on(&[&key]);
-            script.arg("read");
-            // What was seen must not be gone after a fail-over: a latch that is open stays open.
-            reply::cell(self.run_confirmed(&key, &script).await?)
-        })
+    fn read<'a>(&'a self, names: &'a [Name]) -> Reply<'a, Cells> {
+        Box::pin(self.read_cells(names))
     }
 
-    fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
+    fn swap(&self, swaps: Vec<Swap>) -> Reply<'_, Swapped> {
+        Box::pin(async move { self.swap_cells(&swaps).await })
+    }
+
+    fn apply<'a>(&'a self, names: &'a [Name], rule: &'a Arc<dyn Rule>) -> Reply<'a, Vec<u8>> {
         Box::pin(async move {
-            let key = self.keys.cell(name)?;
-            let mut script = SCRIPTS.swap.on(&[&key]);
-            script.arg("swap").arg(version);
-            match &value {
-                Some(CellValue { bytes, lives }) => {
-                    script.arg(micros(*lives).div_ceil(1000).max(1)).arg(bytes.as_slice())
-                }
-                None => script.arg(0).arg(""),
-            };
-            reply::swapped(self.run_confirmed(&key, &script).await?)
+            match rule.twin() {
+                Some(twin) => self.apply_twin(names, &twin).await,
+                None => apply_by_swap(self, names, rule).await,
+            }
         })
     }
 

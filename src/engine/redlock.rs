@@ -28,7 +28,7 @@ use self::scripts::SCRIPTS;
 use self::url::Place;
 use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Refused, Released, Seat, WHOLE};
 use crate::engine::{
-    AfterDeath, Cell, CellValue, Engine, Guarantees, Hints, Reach, Renewal, Renewed, Reply, Swapped, View,
+    AfterDeath, Cells, Engine, Guarantees, Hints, Reach, Renewal, Renewed, Reply, Swap, Swapped, View,
     Watching,
 };
 use crate::error::{Error, Result};
@@ -537,11 +537,11 @@ impl Engine for Redlock {
         })
     }
 
-    fn read<'a>(&'a self, _: &'a Name) -> Reply<'a, Cell> {
+    fn read<'a>(&'a self, _: &'a [Name]) -> Reply<'a, Cells> {
         refused(Family::Cell)
     }
 
-    fn swap<'a>(&'a self, _: &'a Name, _: u64, _: Option<CellValue>) -> Reply<'a, Swapped> {
+    fn swap(&self, _: Vec<Swap>) -> Reply<'_, Swapped> {
         refused(Family::Cell)
     }
 

@@ -25,6 +25,7 @@ use crate::engine::{HeldClaim, Hint, View, Waiting};
 // Until an engine uses it whose rows are read over a network.
 #[cfg(all(test, feature = "_table"))]
 pub(crate) mod buffered;
+pub(crate) mod cell;
 #[cfg(feature = "_table")]
 pub(crate) mod row;
 

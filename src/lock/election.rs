@@ -9,21 +9,19 @@ use std::time::Duration;
 use crate::claim::{Alteration, Change, Holder, WHOLE};
 use crate::client::acquire::{Patience, Want};
 use crate::client::hold::Lease;
-use crate::client::{Client, Inner, Watched};
+use crate::client::watch::{Awaited, Watched};
+use crate::client::{Client, Inner};
 use crate::clock::sleep_until;
 use crate::engine::View;
 use crate::error::{Error, Loss, Result};
 use crate::guard::{Guard, Standing};
 use crate::lock::rwlock::alter;
 use crate::lock::settings;
-use crate::name::Family;
+use crate::name::{Family, Name};
 use crate::token::Token;
 
 /// The longest value that a leader can carry, in bytes.
 pub const LONGEST_VALUE: usize = 1024;
-
-/// An observer that hears nothing looks again after this long.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// [`Election::lead`] tries again after this long if the engine can not be reached, and then after longer pauses.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -244,16 +242,8 @@ impl Election {
         client.check_open()?;
         let watched = client.watch(&self.want.name).await?;
         let view = client.call(client.engine.look(&self.want.name, 0)).await?;
-        let mut observer = Observer {
-            client: self.client.clone(),
-            name: self.want.name.clone(),
-            watched,
-            seen: 0,
-            newest: 0,
-            ready: VecDeque::new(),
-        };
-        observer.start_from(&view);
-        Ok(observer)
+        let progress = Progress::starting_from(&view);
+        Ok(Observer { client: self.client.clone(), name: self.want.name.clone(), watched, progress })
     }
 }
 
@@ -427,8 +417,14 @@ pub enum Observed {
 #[derive(Debug)]
 pub struct Observer {
     client: Client,
-    name: crate::Name,
+    name: Name,
     watched: Watched,
+    progress: Progress,
+}
+
+/// How far an observer has followed the log, and what it has not told yet.
+#[derive(Debug, Default)]
+struct Progress {
     /// The number of the last change that was seen.
     seen: u64,
     /// The highest token that was seen. Tokens rise although the engine may have lost the log, so a higher one at
@@ -448,40 +444,55 @@ impl Observer {
     ///
     /// Dropping the future loses no change.
     pub async fn next(&mut self) -> Result<Observed> {
-        let client = Arc::clone(&self.client.inner);
+        let Observer { client, name, watched, progress } = self;
+        let client = &client.inner;
         client.check_open()?;
-        client.unless_closed(self.next_change(&client)).await
+        let mut next = NextChange { client, name, progress };
+        let observed = client.unless_closed(watched.until(Patience::Forever, &mut next)).await?;
+        // Patience without an end is not over before something was found.
+        observed.ok_or_else(Error::closed)
+    }
+}
+
+/// The next thing to tell an observer.
+struct NextChange<'a> {
+    client: &'a Inner,
+    name: &'a Name,
+    progress: &'a mut Progress,
+}
+
+impl Awaited for NextChange<'_> {
+    type Found = Observed;
+
+    async fn look(&mut self) -> Result<Option<Observed>> {
+        self.progress.next(self.client, self.name).await
+    }
+}
+
+impl Progress {
+    /// Begins with who leads now.
+    fn starting_from(view: &View) -> Progress {
+        let mut progress = Progress::default();
+        progress.start_from(view);
+        progress
     }
 
-    async fn next_change(&mut self, client: &Arc<Inner>) -> Result<Observed> {
-        loop {
-            if let Some(observed) = self.ready.pop_front() {
-                return Ok(observed);
-            }
-            let changed = Arc::clone(&self.watched.changed);
-            let changed = changed.notified();
-            tokio::pin!(changed);
-            // Listening must start before the look, or a change in between is missed.
-            changed.as_mut().enable();
-            // With two changes that were seen before, of which one has a leader: they show whether this is still
-            // the same log.
-            let view = client.call(client.engine.look(&self.name, self.seen.saturating_sub(2))).await?;
-            if self.is_another_log(&view) {
-                let view = client.call(client.engine.look(&self.name, 0)).await?;
-                self.ready.push_back(Observed::Missed(1));
-                self.start_from(&view);
-                continue;
-            }
-            self.take_in(&view.changes, view.change_count);
-            if self.ready.is_empty() {
-                let again = client.clock.now() + LOOK;
-                tokio::select! {
-                    biased;
-                    () = changed => {}
-                    () = sleep_until(&*client.clock, again) => {}
-                }
-            }
+    /// The next thing to tell, if there is one by now.
+    async fn next(&mut self, client: &Inner, name: &Name) -> Result<Option<Observed>> {
+        if let Some(observed) = self.ready.pop_front() {
+            return Ok(Some(observed));
         }
+        // With two changes that were seen before, of which one has a leader: they show whether this is
+        // still the same log.
+        let view = client.call(client.engine.look(name, self.seen.saturating_sub(2))).await?;
+        if self.is_another_log(&view) {
+            let view = client.call(client.engine.look(name, 0)).await?;
+            self.ready.push_back(Observed::Missed(1));
+            self.start_from(&view);
+        } else {
+            self.take_in(&view.changes, view.change_count);
+        }
+        Ok(self.ready.pop_front())
     }
 
     /// True if the engine has lost the log, or forgotten it, since the last look.

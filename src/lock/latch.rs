@@ -1,18 +1,16 @@
 //! A gate that opens when it has been counted down.
 
+use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::claim::Micros;
 use crate::client::Client;
-use crate::client::acquire::Patience;
-use crate::clock::sleep_until;
-use crate::engine::{CellValue, Swapped};
+use crate::client::cell::TypedRule;
+use crate::client::watch::Awaited;
+use crate::engine::{CellValue, Decision, Rule, Twin, Write};
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
-
-/// A waiter that hears nothing looks again after this long.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// A gate that opens when it has been counted down to zero. Made by [`Client::latch`].
 ///
@@ -112,21 +110,9 @@ impl Latch {
     ///
     /// It may have been counted or not.
     pub async fn count_down(&self) -> Result<u32> {
-        let client = &self.client.inner;
-        client.check_open()?;
-        let mut cell = client.call(client.engine.read(&self.name)).await?;
-        loop {
-            let mut count = self.judge(cell.value.as_deref())?;
-            if count.left == 0 {
-                return Ok(0);
-            }
-            count.left -= 1;
-            let value = CellValue { bytes: count.encode(), lives: self.kept };
-            match client.call(client.engine.swap(&self.name, cell.version, Some(value))).await? {
-                Swapped::Yes(_) => return Ok(count.left),
-                Swapped::No(newer) => cell = newer,
-            }
-        }
+        let rule = Arc::new(CountDown { from: self.count, kept: self.kept });
+        let judged = self.client.inner.update(slice::from_ref(&self.name), &rule).await?;
+        Ok(self.agreed(judged)?.left)
     }
 
     /// How many are left.
@@ -139,10 +125,9 @@ impl Latch {
     ///
     /// It only reads.
     pub async fn left(&self) -> Result<u32> {
-        let client = &self.client.inner;
-        client.check_open()?;
-        let cell = client.call(client.engine.read(&self.name)).await?;
-        Ok(self.judge(cell.value.as_deref())?.left)
+        let found = self.client.inner.read_cells(slice::from_ref(&self.name)).await?;
+        let value = found.cells.first().and_then(|cell| cell.value.as_deref());
+        Ok(self.agreed(judge(value, self.count))?.left)
     }
 
     /// Waits until the count is zero.
@@ -156,7 +141,7 @@ impl Latch {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn wait(&self) -> Result<()> {
-        self.wait_until(Patience::Forever, &AtomicBool::new(false)).await.map(|_| ())
+        self.wait_within(None).await.map(|_| ())
     }
 
     /// Waits for at most `limit`; true if the count is zero.
@@ -169,61 +154,97 @@ impl Latch {
     ///
     /// As [`Latch::wait`].
     pub async fn wait_for(&self, limit: Duration) -> Result<bool> {
-        let client = &self.client.inner;
-        let end = client.clock.now() + limit;
-        let answered = AtomicBool::new(false);
-        tokio::select! {
-            biased;
-            open = self.wait_until(Patience::Until(end), &answered) => open,
-            () = sleep_until(&*client.clock, end), if !limit.is_zero() => {
-                if answered.load(Ordering::Acquire) { Ok(false) } else { Err(client.no_answer(limit)) }
+        self.wait_within(Some(limit)).await
+    }
+
+    async fn wait_within(&self, limit: Option<Duration>) -> Result<bool> {
+        let opened = self.client.inner.wait_until(&self.name, limit, Open(self)).await?;
+        Ok(opened.is_some())
+    }
+
+    /// The count, or what is wrong with it.
+    fn agreed(&self, judged: Judged) -> Result<Count> {
+        match judged {
+            Judged::Count(count) => Ok(count),
+            Judged::Foreign => Err(Error::Engine {
+                engine: self.client.guarantees().engine,
+                what: format!("`{}` holds something that is not a latch; choose another name", self.name),
+                source: None,
+            }),
+            Judged::From(from) => Err(Error::invalid(format!(
+                "the latch `{}` counts from {from}, not from {}; all users must give the same",
+                self.name, self.count
+            ))),
+        }
+    }
+}
+
+/// That a latch is open.
+struct Open<'a>(&'a Latch);
+
+impl Awaited for Open<'_> {
+    type Found = ();
+
+    async fn look(&mut self) -> Result<Option<()>> {
+        Ok((self.0.left().await? == 0).then_some(()))
+    }
+}
+
+/// What is to be thought of the cell of a latch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    /// It is ours.
+    Count(Count),
+    /// It counts from another number.
+    From(u32),
+    /// It is not a latch.
+    Foreign,
+}
+
+fn judge(value: Option<&[u8]>, from: u32) -> Judged {
+    match value.map(Count::decode) {
+        None => Judged::Count(Count { from, left: from }),
+        Some(None) => Judged::Foreign,
+        Some(Some(count)) if count.from != from => Judged::From(count.from),
+        Some(Some(count)) => Judged::Count(count),
+    }
+}
+
+/// In microseconds: what a number in Lua can hold.
+const LONGEST_KEPT: u128 = 1 << 52;
+
+/// Counts a latch down by one. At zero it stays at zero.
+#[derive(Debug)]
+struct CountDown {
+    from: u32,
+    kept: Duration,
+}
+
+impl Rule for CountDown {
+    /// The answer is the value of the cell after the step: what to think of it is seen from that.
+    fn step(&self, values: &[Option<&[u8]>], _: Micros) -> Decision {
+        let value = values.first().copied().flatten();
+        match judge(value, self.from) {
+            Judged::Count(Count { from, left }) if left > 0 => {
+                let bytes = Count { from, left: left - 1 }.encode();
+                let write = Write::Put(CellValue { bytes: bytes.clone(), lives: self.kept });
+                Decision { writes: vec![write], answer: bytes }
             }
+            _ => Decision { writes: Vec::new(), answer: value.map(<[u8]>::to_vec).unwrap_or_default() },
         }
     }
 
-    async fn wait_until(&self, patience: Patience, answered: &AtomicBool) -> Result<bool> {
-        let client = &self.client.inner;
-        client.check_open()?;
-        client.unless_closed(self.wait_open(patience, answered)).await
+    fn twin(&self) -> Option<Twin> {
+        let kept = self.kept.as_micros().min(LONGEST_KEPT);
+        let arguments = [u128::from(self.from), kept].map(|number| number.to_string().into_bytes());
+        Some(Twin { script: include_str!("latch/count_down.lua"), arguments: arguments.into() })
     }
+}
 
-    async fn wait_open(&self, patience: Patience, answered: &AtomicBool) -> Result<bool> {
-        let client = &self.client.inner;
-        let watched = client.watch(&self.name).await?;
-        loop {
-            let changed = Arc::clone(&watched.changed);
-            let changed = changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if self.left().await? == 0 {
-                return Ok(true);
-            }
-            answered.store(true, Ordering::Release);
-            let now = client.clock.now();
-            if patience.over(now) {
-                return Ok(false);
-            }
-            tokio::select! {
-                biased;
-                () = changed => {}
-                () = sleep_until(&*client.clock, patience.end().min(now + LOOK)) => {}
-            }
-        }
-    }
+impl TypedRule for CountDown {
+    type Answer = Judged;
 
-    fn judge(&self, value: Option<&[u8]>) -> Result<Count> {
-        let Some(bytes) = value else { return Ok(Count { from: self.count, left: self.count }) };
-        let count = Count::decode(bytes).ok_or_else(|| Error::Engine {
-            engine: self.client.guarantees().engine,
-            what: format!("`{}` holds something that is not a latch; choose another name", self.name),
-            source: None,
-        })?;
-        if count.from != self.count {
-            return Err(Error::invalid(format!(
-                "the latch `{}` counts from {}, not from {}; all users must give the same",
-                self.name, count.from, self.count
-            )));
-        }
-        Ok(count)
+    fn read(&self, answer: &[u8]) -> Option<Judged> {
+        Some(judge(Some(answer), self.from))
     }
 }

@@ -170,8 +170,19 @@ impl Keys {
         })
     }
 
+    /// The key of a cell. Cells whose names have the same hash tag are in the same slot.
     pub(crate) fn cell(&self, name: &Name) -> Result<String> {
-        Ok(beside(&self.holder(name)?, "cell"))
+        let holder = self.holder(name)?;
+        match tag(name.as_str()) {
+            Some(tag) if !self.raw && self::tag(&self.prefix).is_none() => {
+                let mut key = format!("{{{}", self.prefix);
+                escape(tag, &mut key);
+                key.push_str("}:cell:");
+                escape(name.as_str(), &mut key);
+                Ok(key)
+            }
+            _ => Ok(beside(&holder, "cell")),
+        }
     }
 
     /// The patterns that find the names of a family that start with `prefix`.
@@ -243,7 +254,7 @@ fn is_ours(what: &str) -> bool {
         let names = Family::ALL.iter().any(|known| known.word() == family) && PARTS.contains(&part);
         names || family == "redlock" && (PARTS.contains(&part) || part.starts_with("gone:"))
     };
-    what == "cell" || what.split_once(':').is_some_and(of_a_name)
+    what == "cell" || what.starts_with("cell:") || what.split_once(':').is_some_and(of_a_name)
 }
 
 /// True if a key has braces that decide nothing: what belongs to it would be in another slot.
@@ -323,13 +334,17 @@ mod tests {
         let latch = Name::new(Family::Cell, "x").expect("a name");
         assert_eq!(keys("lock:").cell(&latch).expect("a key"), "{lock:x}:cell");
         assert_eq!(keys("{app}:").cell(&latch).expect("a key"), "{app}:x{cell}");
+        let tagged = Name::new(Family::Cell, "{u7}/day").expect("a name");
+        assert_eq!(keys("lock:").cell(&tagged).expect("a key"), "{lock:u7}:cell:%7Bu7%7D/day");
+        assert_eq!(keys("{app}:").cell(&tagged).expect("a key"), "{app}:%7Bu7%7D/day{cell}");
+        assert_eq!(Keys::raw().cell(&tagged).expect("a key"), "{u7}/day{cell}");
         let raw = Keys::raw();
         assert_eq!(raw.of(&lock("user:7")).expect("keys").state, "{user:7}:lock:state");
         assert_eq!(raw.of(&lock("user:{7}:lock")).expect("keys").state, "user:{7}:lock{lock:state}");
     }
 
     /// Names that look like something of another's.
-    const TEXTS: [&str; 19] = [
+    const TEXTS: [&str; 23] = [
         "",
         "x",
         "50%",
@@ -349,6 +364,10 @@ mod tests {
         "x{semaphore:holder}",
         "x:cell",
         "x{cell}",
+        "{x}",
+        "{x}y",
+        "y{x}",
+        "x:cell:%7Bx%7D",
     ];
     const FAMILIES: [Family; 3] = [Family::Lock, Family::Semaphore, Family::Election];
     const PREFIXES: [&str; 6] = ["lock:", "", "{app}:", "a:{b}{", "{a}{b}}", "%7B:"];
@@ -384,7 +403,8 @@ mod tests {
                 let name = Name::new(family, *text).expect("a name");
                 let Ok(found) = keys.of(&name) else { continue };
                 let latch = Name::new(Family::Cell, *text).expect("a name");
-                all.insert(keys.cell(&latch).expect("a key"), latch);
+                let other = all.insert(keys.cell(&latch).expect("a key"), latch.clone());
+                assert!(other.is_none_or(|other| other == latch), "{:?} {text}", keys.prefix);
                 for key in found.all() {
                     let other = all.insert(key.to_owned(), name.clone());
                     assert_eq!(other, None, "{:?} at {key}", keys.prefix);
@@ -422,9 +442,14 @@ mod tests {
         {
             raw.of(&lock(text)).expect(text);
         }
-        for text in
-            ["{x}:lock:state", "{x}:semaphore:holder", "{x}:cell", "a{x}{lock:token}", "{x}:redlock:gone:1"]
-        {
+        for text in [
+            "{x}:lock:state",
+            "{x}:semaphore:holder",
+            "{x}:cell",
+            "{x}:cell:y",
+            "a{x}{lock:token}",
+            "{x}:redlock:gone:1",
+        ] {
             let error = raw.of(&lock(text)).expect_err(text).to_string();
             assert!(error.contains("belongs to"), "{error}");
             // Only the key of a lock is the name itself.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released};
 use leasehold::engine::{
-    Cell, CellValue, Connection, Engine, Guarantees, Hint, Hints, Renewal, Renewed, Reply, Swapped, View,
+    Cells, Connection, Engine, Guarantees, Hint, Hints, Renewal, Renewed, Reply, Rule, Swap, Swapped, View,
     Watching,
 };
 use leasehold::{Error, Family, Name, Result};
@@ -244,12 +244,16 @@ impl Engine for Wired {
         Box::pin(async move { self.wire.carry(|| self.engine.break_claims(name)).await })
     }
 
-    fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Cell> {
-        Box::pin(async move { self.wire.carry(|| self.engine.read(name)).await })
+    fn read<'a>(&'a self, names: &'a [Name]) -> Reply<'a, Cells> {
+        Box::pin(async move { self.wire.carry(|| self.engine.read(names)).await })
     }
 
-    fn swap<'a>(&'a self, name: &'a Name, version: u64, value: Option<CellValue>) -> Reply<'a, Swapped> {
-        Box::pin(async move { self.wire.carry(|| self.engine.swap(name, version, value)).await })
+    fn swap(&self, swaps: Vec<Swap>) -> Reply<'_, Swapped> {
+        Box::pin(async move { self.wire.carry(|| self.engine.swap(swaps)).await })
+    }
+
+    fn apply<'a>(&'a self, names: &'a [Name], rule: &'a Arc<dyn Rule>) -> Reply<'a, Vec<u8>> {
+        Box::pin(async move { self.wire.carry(|| self.engine.apply(names, rule)).await })
     }
 
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {

@@ -120,7 +120,7 @@ impl Bench {
 
     /// Messages and answers come over the same connection, in order: after this, all that was sent is heard and done.
     async fn round_trip(&self) -> Result<(), String> {
-        let cell = Name::new(Family::Cell, "nothing").expect("a name");
+        let cell = [Name::new(Family::Cell, "nothing").expect("a name")];
         let trips = async { tokio::try_join!(self.engines[0].read(&cell), self.engines[1].read(&cell)) };
         self.call(trips).await.map(drop)
     }

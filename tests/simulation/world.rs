@@ -23,8 +23,8 @@ use leasehold::claim::{
     Alteration, Answer, Ask, Claim, MemoryQueue, OwnerId, Released, State, Step, WHOLE, World as Rules,
 };
 use leasehold::engine::{
-    Cell, CellValue, Connection, Engine, Guarantees, HeldClaim, Hint, Hints, Renewal, Renewed, Reply,
-    Swapped, View, Watching,
+    Cells, Connection, Engine, Guarantees, HeldClaim, Hint, Hints, Renewal, Renewed, Reply, Swap, Swapped,
+    View, Watching,
 };
 use leasehold::{Error, Family, Name, Result};
 use tokio::sync::{Notify, oneshot};
@@ -1235,11 +1235,11 @@ impl Engine for Linked {
         Box::pin(std::future::ready(Err(unavailable("not simulated"))))
     }
 
-    fn read<'a>(&'a self, _: &'a Name) -> Reply<'a, Cell> {
+    fn read<'a>(&'a self, _: &'a [Name]) -> Reply<'a, Cells> {
         Box::pin(std::future::ready(Err(unavailable("not simulated"))))
     }
 
-    fn swap<'a>(&'a self, _: &'a Name, _: u64, _: Option<CellValue>) -> Reply<'a, Swapped> {
+    fn swap(&self, _: Vec<Swap>) -> Reply<'_, Swapped> {
         Box::pin(std::future::ready(Err(unavailable("not simulated"))))
     }
 }

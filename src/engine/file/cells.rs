@@ -1,61 +1,96 @@
 //! Cells in the store.
 
+use heed::{RoTxn, WithoutTls};
+
 use super::failure::{failed, unreadable};
-use super::rows::{self, CellRow};
+use super::rows::{self, Table};
 use super::session::{Session, forgotten_floor, raise_forgotten_floor};
 use super::store::Transaction;
-use crate::claim::Micros;
 use crate::engine::table::Notice;
+use crate::engine::table::cell::{CellChange, Loaded, Stamps, StoredCell};
 use crate::engine::table::row::{decode, encode};
-use crate::engine::{Cell, CellValue, Swapped};
+use crate::engine::{Cells, Decision, Rule, Swap, Swapped, Write};
 use crate::error::Result;
 use crate::name::Name;
 
 impl Session {
-    /// Reads a cell.
-    pub(super) fn read_cell(&self, name: &Name) -> Result<Cell> {
-        let key = rows::cell_key(name);
-        self.store
-            .read(&self.dir, |txn, table| cell(name, table.get(txn, &key).map_err(failed)?, self.dir.now()))
+    /// Reads cells at one moment.
+    pub(super) fn read_cells(&self, names: &[Name]) -> Result<Cells> {
+        self.store.read(&self.dir, |txn, table| {
+            let rows = names.iter().map(|name| load(name, txn, table)).collect::<Result<Vec<_>>>()?;
+            Ok(Loaded::new(rows.iter().map(Option::as_ref), self.dir.now()).cells())
+        })
     }
 
-    /// Replaces a cell if it is still what the caller saw.
-    pub(super) fn swap_cell(
+    /// Writes to cells if all of them are still what the caller saw.
+    pub(super) fn swap_cells(
         &self,
         transaction: &mut Transaction<'_>,
-        name: &Name,
-        version: u64,
-        value: Option<CellValue>,
+        swaps: Vec<Swap>,
     ) -> Result<(Swapped, Vec<Notice>)> {
-        let now = transaction.now;
-        let key = rows::cell_key(name);
-        let found = cell(name, transaction.get(&key)?, now)?;
-        if found.version != version {
-            return Ok((Swapped::No(found), Vec::new()));
+        let rows = swaps.iter().map(|swap| transaction.cell(&swap.name)).collect::<Result<Vec<_>>>()?;
+        let loaded = Loaded::new(rows.iter().map(Option::as_ref), transaction.now);
+        if !loaded.are_at(&swaps) {
+            return Ok((Swapped::No(loaded.cells()), Vec::new()));
         }
-        let next = (forgotten_floor(transaction)?.max(version) + 1).max(now);
-        match value {
-            Some(CellValue { bytes, lives }) => {
-                let expires = now.saturating_add(u64::try_from(lives.as_micros()).unwrap_or(u64::MAX));
-                let row = encode(&CellRow { version: next, expires, bytes }).map_err(failed)?;
-                transaction.put(&key, &row)?;
-            }
-            None => {
-                raise_forgotten_floor(transaction, version)?;
-                transaction.delete(&key)?;
-            }
+        let stamps = loaded.stamps(forgotten_floor(transaction)?);
+        let writes = swaps.into_iter().map(|swap| (swap.name, swap.write));
+        Ok((Swapped::Yes, self.write_cells(transaction, &stamps, writes)?))
+    }
+
+    /// Applies a rule to cells.
+    pub(super) fn apply_rule(
+        &self,
+        transaction: &mut Transaction<'_>,
+        names: &[Name],
+        rule: &dyn Rule,
+    ) -> Result<(Vec<u8>, Vec<Notice>)> {
+        let rows = names.iter().map(|name| transaction.cell(name)).collect::<Result<Vec<_>>>()?;
+        let loaded = Loaded::new(rows.iter().map(Option::as_ref), transaction.now);
+        let Decision { writes, answer } = loaded.decide(rule)?;
+        if writes.is_empty() {
+            return Ok((answer, Vec::new()));
         }
+        let stamps = loaded.stamps(forgotten_floor(transaction)?);
+        let writes = names.iter().cloned().zip(writes);
+        Ok((answer, self.write_cells(transaction, &stamps, writes)?))
+    }
+
+    fn write_cells(
+        &self,
+        transaction: &mut Transaction<'_>,
+        stamps: &Stamps,
+        writes: impl Iterator<Item = (Name, Write)>,
+    ) -> Result<Vec<Notice>> {
         let mut notices = Vec::new();
-        self.notify_watchers(transaction, name, &mut notices)?;
-        Ok((Swapped::Yes(next), notices))
+        for (number, (name, write)) in writes.enumerate() {
+            let key = rows::cell_key(&name);
+            match stamps.change(number, write) {
+                None => continue,
+                Some(CellChange::Put(cell)) => {
+                    transaction.put(&key, &encode(&cell).map_err(failed)?)?;
+                }
+                Some(CellChange::Delete { floor }) => {
+                    raise_forgotten_floor(transaction, floor)?;
+                    transaction.delete(&key)?;
+                }
+            }
+            self.notify_watchers(transaction, &name, &mut notices)?;
+        }
+        Ok(notices)
     }
 }
 
-/// A cell from its row.
-fn cell(name: &Name, row: Option<&[u8]>, now: Micros) -> Result<Cell> {
-    let row: Option<CellRow> = row.map(decode).transpose().map_err(|error| unreadable(name, error))?;
-    Ok(match row.filter(|row| row.expires > now) {
-        Some(row) => Cell { version: row.version, value: Some(row.bytes), now },
-        None => Cell { version: 0, value: None, now },
-    })
+impl Transaction<'_> {
+    fn cell(&self, name: &Name) -> Result<Option<StoredCell>> {
+        read_row(name, self.get(&rows::cell_key(name))?)
+    }
+}
+
+fn load(name: &Name, txn: &RoTxn<'_, WithoutTls>, table: Table) -> Result<Option<StoredCell>> {
+    read_row(name, table.get(txn, &rows::cell_key(name)).map_err(failed)?)
+}
+
+fn read_row(name: &Name, row: Option<&[u8]>) -> Result<Option<StoredCell>> {
+    row.map(decode).transpose().map_err(|error| unreadable(name, error))
 }

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use super::failure::{failed, unreadable};
-use super::rows::{self, CellRow, LONGEST_KEY, RowError, Rows};
+use super::rows::{self, LONGEST_KEY, RowError, Rows};
 use super::session::{Session, forgotten_floor, raise_forgotten_floor};
 use super::store::Transaction;
 use crate::claim::{Micros, Seat, State, World};
+use crate::engine::table::cell::StoredCell;
 use crate::engine::table::row::{Record, decode, encode};
 use crate::engine::table::{self, Keep, Notice, Request, Sweep, view};
 use crate::engine::{Renewal, Renewed, View};
@@ -136,7 +137,7 @@ impl Session {
         for key in &keys {
             let Some(row) = transaction.get(key)? else { continue };
             if rows::is_cell(key) {
-                let row: CellRow = decode(row).map_err(failed)?;
+                let row: StoredCell = decode(row).map_err(failed)?;
                 if row.expires <= transaction.now {
                     transaction.delete(key)?;
                 }
@@ -163,7 +164,7 @@ mod tests {
 
     use super::*;
     use crate::engine::file::File;
-    use crate::engine::{CellValue, Engine as _};
+    use crate::engine::{CellValue, Engine as _, Swap, Write};
 
     async fn rows_in(session: &Session) -> usize {
         let count =
@@ -198,7 +199,8 @@ mod tests {
             seat.acquire(&name, &ask).await.expect("granted");
             let cell = Name::new(Family::Cell, format!("c{number}")).expect("a name");
             let lives = Duration::from_secs(if number % 10 == 0 { 3600 } else { 0 });
-            seat.swap(&cell, 0, Some(CellValue { bytes: vec![1], lives })).await.expect("swapped");
+            let write = Write::Put(CellValue { bytes: vec![1], lives });
+            seat.swap(vec![Swap { name: cell, version: 0, write }]).await.expect("swapped");
         }
         assert_eq!(rows_in(&keeps.session).await, 200);
         dead.close().await.expect("closed");

@@ -14,7 +14,6 @@
 
 use heed::types::Bytes;
 use heed::{Database, RwTxn};
-use serde::{Deserialize, Serialize};
 
 use crate::claim::{Micros, OwnerId, Queue, Seat, Waiter};
 use crate::engine::table::Waiters;
@@ -31,14 +30,6 @@ pub(super) const FLOOR: &[u8] = b"f";
 pub(super) const CURSOR: &[u8] = b"x";
 /// Names and cells lie between these.
 pub(super) const SWEPT: std::ops::Range<&[u8]> = b"c".as_slice()..b"o".as_slice();
-
-/// A cell.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct CellRow {
-    pub(super) version: u64,
-    pub(super) expires: Micros,
-    pub(super) bytes: Vec<u8>,
-}
 
 pub(super) fn family_byte(family: Family) -> u8 {
     match family {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::claim::{Answer, Change, Claim, Grant, Holder, OwnerId, Pause, Refused, Released, WHOLE, Waiter};
-use crate::engine::{Cell, HeldClaim, Swapped, View, Waiting};
+use crate::engine::{HeldClaim, View, Waiting};
 use crate::error::Result;
 use crate::redis::errors::{read, strange};
 use crate::redis::holder::{claim_at_holder, owner};
@@ -88,7 +88,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn number(text: &[u8]) -> Result<u64> {
+pub(super) fn number(text: &[u8]) -> Result<u64> {
     let text = std::str::from_utf8(text).ok();
     text.and_then(|text| text.parse().ok()).ok_or_else(|| strange("no number"))
 }
@@ -191,16 +191,4 @@ pub(super) fn broken((now, rows): (Vec<u8>, Vec<Vec<Vec<u8>>>)) -> Result<Vec<Cl
     let mut claims = rows.iter().map(read).collect::<Result<Vec<Claim>>>()?;
     claims.sort_by_key(|claim| claim.owner);
     Ok(claims)
-}
-
-/// What `swap.lua` answers: swapped or not, version, bytes, time.
-type Swap = (u8, Vec<u8>, Vec<u8>, Vec<u8>);
-
-pub(super) fn cell((_, version, bytes, now): Swap) -> Result<Cell> {
-    let version = number(&version)?;
-    Ok(Cell { version, value: (version > 0).then_some(bytes), now: number(&now)? })
-}
-
-pub(super) fn swapped(swap: Swap) -> Result<Swapped> {
-    if swap.0 == 1 { Ok(Swapped::Yes(number(&swap.1)?)) } else { Ok(Swapped::No(cell(swap)?)) }
 }

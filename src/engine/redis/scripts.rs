@@ -86,5 +86,5 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     renew: Script::new(concat!(include_str!("read.lua"), include_str!("renew.lua"))),
     mend: Script::new(include_str!("mend.lua")),
     note: Script::new(include_str!("note.lua")),
-    swap: Script::new(include_str!("swap.lua")),
+    swap: Script::new(concat!(include_str!("cells.lua"), include_str!("swap.lua"))),
 });

@@ -1,21 +1,20 @@
--- Reads a cell, and replaces it if it is still at the version that was read. KEYS: the cell. ARGV: `read`; or `swap`,
--- version, how long it lives in ms (0 deletes it), bytes.
-local call = redis.call
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-local function text(number) return string.format('%.0f', number) end
-local found = call('HMGET', KEYS[1], 'version', 'bytes')
-local version = found[1] or '0'
-if ARGV[1] == 'read' or version ~= ARGV[2] then
-  return { 0, version, found[2] or '', text(now) }
+-- Reads cells, and writes to them if all are still at the versions that were read. ARGV: `read`; or
+-- `swap` and for each cell its version, what becomes of it (`keep`, `put`, `delete`), how long it lives
+-- in microseconds, bytes.
+local swaps = ARGV[1] == 'swap'
+for cell = 1, #KEYS do
+  local at = 4 * cell - 2
+  swaps = swaps and versions[cell] == tonumber(ARGV[at])
+  if swaps and ARGV[at + 1] == 'put' then put(cell, ARGV[at + 3], ARGV[at + 2]) end
+  if swaps and ARGV[at + 1] == 'delete' then delete(cell) end
 end
-if ARGV[3] == '0' then
-  call('DEL', KEYS[1])
-  version = '0'
-else
-  version = text(math.max(version + 1, now))
-  call('HSET', KEYS[1], 'version', version, 'bytes', ARGV[4])
-  call('PEXPIRE', KEYS[1], ARGV[3])
+if swaps then
+  write()
+  return {}
 end
-call('PUBLISH', 'leasehold:changed:' .. KEYS[1], '')
-return { 1, version, '', text(now) }
+local found = { string.format('%.0f', now) }
+for cell = 1, #KEYS do
+  found[2 * cell] = string.format('%.0f', versions[cell])
+  found[2 * cell + 1] = values[cell] or ''
+end
+return found

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::claim::{Ask, OwnerId};
-use leasehold::engine::{CellValue, Engine, Swapped};
+use leasehold::engine::{CellValue, Engine, Swap, Swapped, Write};
 use leasehold::{Client, Error, Family, Name, Options};
 
 use super::client;
@@ -163,11 +163,13 @@ async fn what_no_replica_has_heard_of_is_not_said_to_be_done() {
         leasehold::engine::open(&url, &Options::new()).await.expect("the server is there");
     let name = Name::new(Family::Cell, "c").expect("a name");
     let value = CellValue { bytes: b"1".to_vec(), lives: ms(60_000) };
-    unknown("a swap", engine.swap(&name, 0, Some(value.clone())).await);
+    let swap = || vec![Swap { name: name.clone(), version: 0, write: Write::Put(value.clone()) }];
+    unknown("a swap", engine.swap(swap()).await);
     let plain: Box<dyn Engine> =
         leasehold::engine::open(&server.url(), &Options::new()).await.expect("the server is there");
-    assert_eq!(plain.read(&name).await.expect("a cell").value, Some(b"1".to_vec()));
-    assert!(matches!(plain.swap(&name, 0, Some(value)).await, Ok(Swapped::No(_))));
+    let found = plain.read(std::slice::from_ref(&name)).await.expect("a cell");
+    assert_eq!(found.cells[0].value, Some(b"1".to_vec()));
+    assert!(matches!(plain.swap(swap()).await, Ok(Swapped::No(_))));
     drop((held, reading));
 }
 
