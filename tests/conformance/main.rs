@@ -10,6 +10,7 @@ mod bench;
 #[cfg(feature = "blocking")]
 mod blocking;
 mod cancel;
+mod cells;
 mod child;
 mod client;
 mod engines;
@@ -111,6 +112,7 @@ fn groups() -> Vec<Group> {
         semaphore::group(),
         multi::group(),
         leader::group(),
+        cells::group(),
         client::group(),
         cancel::group(),
         #[cfg(feature = "blocking")]

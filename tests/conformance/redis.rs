@@ -1,6 +1,7 @@
 //! What only a Redis server does to its clients: it dies, forgets, stops, refuses, and is far away.
 
 mod access;
+mod cells;
 mod foreign;
 mod names;
 mod order;
@@ -14,7 +15,7 @@ mod wire;
 
 use std::time::Duration;
 
-use leasehold::{Client, Error, Family, Guard, Mutex, Options};
+use leasehold::{Client, Error, Family, Guard, Mutex, Name, Options};
 use tokio::task::JoinHandle;
 
 use crate::bench::{Ground, ms, soon, until};
@@ -31,6 +32,7 @@ pub(crate) fn groups() -> Vec<Group> {
         access::cases(),
         wire::cases(),
         order::cases(),
+        cells::cases(),
         #[cfg(feature = "redis-tls")]
         tls::cases(),
     ];
