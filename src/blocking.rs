@@ -12,20 +12,20 @@
 //! ```
 //!
 //! Every type here is a thin cover of the one with the same name in [`crate::lock`] and keeps its
-//! promises. A client has one thread of its own, on which leases are renewed, messages are heard and
-//! releases are sent, whatever the callers do. Calls wait on the caller's own thread.
+//! promises. A client has one thread of its own, on which leases are renewed, messages are heard
+//! and releases are sent, whatever the callers do. Calls wait on the caller's own thread.
 //!
 //! Calls can be made from any plain thread, from `tokio::task::spawn_blocking` and from
 //! `tokio::task::block_in_place`. Inside an async task they are refused with [`Error::Invalid`],
 //! because they would stop the runtime's thread; use the async client there.
 //!
-//! What a blocking call can not do is to be stopped: there is no future to drop. Use the calls with a
-//! time limit. And work under a guard can not be stopped from outside when the name is lost: look at
-//! [`Guard::check`] between its steps, or set a flag with [`Guard::on_lost`].
+//! What a blocking call can not do is to be stopped: there is no future to drop. Use the calls with
+//! a time limit. And work under a guard can not be stopped from outside when the name is lost: look
+//! at [`Guard::check`] between its steps, or set a flag with [`Guard::on_lost`].
 //!
 //! When the last client, lock and guard is dropped, what is still held is given back, and the drop
-//! waits until the engine has heard, no longer than [`Client::close`] would. A guard that is dropped
-//! while others live is released in the background.
+//! waits until the engine has heard, no longer than [`Client::close`] would. A guard that is
+//! dropped while others live is released in the background.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

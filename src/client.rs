@@ -21,6 +21,7 @@ use crate::client::backlog::Backlog;
 use crate::client::close::Closing;
 use crate::client::events::{Events, Sink};
 use crate::client::keeper::Keeper;
+use crate::client::metrics::Meter;
 use crate::client::options::{check_label, check_lease};
 use crate::client::queue::{Line, Terms};
 use crate::client::watch::WatchedNames;
@@ -38,6 +39,7 @@ mod close;
 pub mod events;
 pub(crate) mod hold;
 pub(crate) mod keeper;
+mod metrics;
 mod options;
 pub(crate) mod queue;
 pub(crate) mod watch;
@@ -118,11 +120,12 @@ impl Client {
             ));
         }
         let keeper = Arc::new(Keeper::new());
+        let engine_word = engine.guarantees().engine;
         let inner = Arc::new(Inner {
             engine,
             clock: Arc::clone(&options.clock),
             runtime,
-            events: Sink::default(),
+            events: Sink::new(engine_word, Meter::new(engine_word, &options)),
             keeper,
             wakes: Arc::default(),
             backlog: Backlog::default(),
@@ -334,14 +337,17 @@ impl Inner {
     /// The error for a call that was not answered in time.
     pub(crate) fn no_answer(&self, limit: Duration) -> Error {
         let limit = Duration::from_millis(limit.as_millis().try_into().unwrap_or(u64::MAX));
-        Error::Unavailable {
-            engine: self.engine.guarantees().engine,
-            what: match self.engine.trouble() {
-                Some(trouble) => format!("no answer within {limit:?}; {trouble}"),
-                None => format!("no answer within {limit:?}"),
-            },
-            source: None,
-        }
+        let engine = self.engine.guarantees().engine;
+        let what = match self.engine.trouble() {
+            Some(trouble) => {
+                // The message starts with the engine's word already.
+                let trouble =
+                    trouble.strip_prefix(engine).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&trouble);
+                format!("no answer within {limit:?}; {trouble}")
+            }
+            None => format!("no answer within {limit:?}"),
+        };
+        Error::Unavailable { engine, what, source: None }
     }
 
     fn line(&self, name: &Name) -> Arc<Line> {
@@ -377,6 +383,8 @@ impl Inner {
                     self.keeper.look_now();
                 }
             }
+            Hint::Disconnected { server, why } => self.events.disconnected(server, why),
+            Hint::Reconnected { server } => self.events.reconnected(server),
             Hint::Changed(name) => self.watched.notify(&name),
         }
     }

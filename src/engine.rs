@@ -312,6 +312,19 @@ pub enum Hint {
     Broken(OwnerId),
     /// This election or cell has changed.
     Changed(Name),
+    /// The connection to a server was lost. For people: a client is told by its calls.
+    Disconnected {
+        /// Which server, as the URL names it.
+        server: String,
+        /// Why.
+        why: String,
+    },
+    /// There is a connection to a server again. For people, too: what a client must do then is said
+    /// by the other hints.
+    Reconnected {
+        /// Which server.
+        server: String,
+    },
 }
 
 impl Hints {

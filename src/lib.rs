@@ -70,6 +70,8 @@ mod pages {
     mod readme {}
     #[doc = include_str!("../docs/memory.md")]
     mod memory {}
+    #[doc = include_str!("../docs/metrics.md")]
+    mod metrics {}
     #[doc = include_str!("../docs/file.md")]
     mod file {}
     #[cfg(feature = "redis")]

@@ -75,6 +75,11 @@ impl Name {
         self.family
     }
 
+    #[cfg(feature = "metrics")]
+    pub(crate) fn shared_text(&self) -> Arc<str> {
+        Arc::clone(&self.text)
+    }
+
     /// The name itself.
     pub fn as_str(&self) -> &str {
         &self.text

@@ -74,8 +74,8 @@ impl Election {
     /// Leads whenever it can: campaigns, does the work on this thread while it leads, and campaigns
     /// again: see [`crate::Election::lead`].
     ///
-    /// The work is not stopped when the leadership is lost: it asks [`Leadership::check`] between its
-    /// steps and returns. If it returned after the loss, whatever it said, the next term is
+    /// The work is not stopped when the leadership is lost: it asks [`Leadership::check`] between
+    /// its steps and returns. If it returned after the loss, whatever it said, the next term is
     /// campaigned for.
     ///
     /// # Errors

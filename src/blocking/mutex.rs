@@ -85,9 +85,9 @@ impl Mutex {
 
     /// Waits for the name, does the work under it on this thread, and gives it back.
     ///
-    /// The work is not stopped if the name is lost; what it gave is then thrown away. Work of several
-    /// steps takes a guard ([`Mutex::lock`]) and checks it in between. Work that can fail gives a
-    /// result inside the result.
+    /// The work is not stopped if the name is lost; what it gave is then thrown away. Work of
+    /// several steps takes a guard ([`Mutex::lock`]) and checks it in between. Work that can fail
+    /// gives a result inside the result.
     ///
     /// # Errors
     ///

@@ -155,8 +155,8 @@ fn poll_until<T>(end: Option<Instant>, mut work: Pin<&mut impl Future<Output = T
     }
 }
 
-/// Wakes a thread that waits for a future. Not `thread::park`, whose wake-ups the caller may use for
-/// something else.
+/// Wakes a thread that waits for a future. Not `thread::park`, whose wake-ups the caller may use
+/// for something else.
 #[derive(Debug, Default)]
 struct Signal {
     woken: Mutex<bool>,
@@ -203,9 +203,9 @@ fn refuse_in_a_task() -> Result<()> {
 
 /// True if this thread polls a task of a tokio runtime at the moment.
 ///
-/// Tokio does not say so, and panics if a thread that does so blocks in its own calls. But a task has
-/// a limited budget of steps before it must yield, and `spawn_blocking`, `block_in_place` and threads
-/// of others have no limit.
+/// Tokio does not say so, and panics if a thread that does so blocks in its own calls. But a task
+/// has a limited budget of steps before it must yield, and `spawn_blocking`, `block_in_place` and
+/// threads of others have no limit.
 fn in_a_task() -> bool {
     if Handle::try_current().is_err() {
         return false;

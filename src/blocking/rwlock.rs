@@ -160,8 +160,8 @@ impl ReadGuard {
     ///
     /// # Errors
     ///
-    /// As [`lock::ReadGuard::upgrade`], and [`Error::Invalid`] inside an async task. The guard comes
-    /// back with the error.
+    /// As [`lock::ReadGuard::upgrade`], and [`Error::Invalid`] inside an async task. The guard
+    /// comes back with the error.
     pub fn upgrade(self) -> Result<WriteGuard, NotUpgraded> {
         if let Err(error) = self.runtime.check() {
             return Err(NotUpgraded { guard: self, error });
@@ -197,8 +197,8 @@ impl WriteGuard {
     guard!();
     release!();
 
-    /// Becomes a reader at once and lets other readers in: see [`lock::WriteGuard::downgrade`]. What
-    /// was to be called at a loss ([`WriteGuard::on_lost`]) is forgotten here.
+    /// Becomes a reader at once and lets other readers in: see [`lock::WriteGuard::downgrade`].
+    /// What was to be called at a loss ([`WriteGuard::on_lost`]) is forgotten here.
     ///
     /// # Errors
     ///

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use crate::claim::{Answer, Ask, CONFIRM, Grant, Holder, OwnerId, Pause};
 use crate::client::Inner;
 use crate::client::hold::{Hold, Lease, Pending, Undo, margin};
+use crate::client::metrics::Outcome;
 use crate::client::queue::{Entered, Line, Pass, Terms, Turn, Use};
 use crate::clock::{Moment, sleep_until};
 use crate::engine::refusal;
@@ -73,11 +74,27 @@ impl Inner {
     pub(crate) async fn acquire(self: &Arc<Inner>, want: &Want, patience: Patience) -> Result<Option<Hold>> {
         self.check_open()?;
         self.check_want(want)?;
-        self.unless_closed(self.acquire_in_turn(want, patience)).await
+        let started = self.clock.now();
+        let wait = self.events.meter().wait(&want.name);
+        let taken = self.unless_closed(self.acquire_in_turn(want, patience, started)).await;
+        wait.end(match (&taken, patience) {
+            (Ok(Some(_)), _) => Outcome::Granted,
+            (Ok(None), Patience::None) => Outcome::Busy,
+            (Ok(None), _) => Outcome::TimedOut,
+            (Err(_), _) => Outcome::Failed,
+        });
+        if matches!((&taken, patience), (Ok(None), Patience::Until(_))) {
+            self.events.timed_out(&want.name, self.clock.now().since(started));
+        }
+        taken
     }
 
-    async fn acquire_in_turn(self: &Arc<Inner>, want: &Want, patience: Patience) -> Result<Option<Hold>> {
-        let started = self.clock.now();
+    async fn acquire_in_turn(
+        self: &Arc<Inner>,
+        want: &Want,
+        patience: Patience,
+        started: Moment,
+    ) -> Result<Option<Hold>> {
         // Who shares and does not wait need not stand in line: the engine says whether there is room.
         let passes_line = patience == Patience::None && want.usage() == Use::Shared;
         if want.logged || passes_line || self.options.hand_over.is_none() {

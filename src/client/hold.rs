@@ -64,6 +64,8 @@ pub(crate) struct Lease {
     in_doubt: AtomicBool,
     lost: AtomicU8,
     changed: Notify,
+    /// When the caller that holds now was given it, in microseconds on the client's clock.
+    held_since: AtomicU64,
     /// When this client heard of the grant: the hand-over budget counts from here. Counted from the asking, the
     /// wait for others would use it up.
     granted_at: Moment,
@@ -110,6 +112,7 @@ impl Lease {
         line: Option<Arc<Line>>,
         turn: Option<Turn>,
     ) -> Lease {
+        let granted_at = client.clock.now();
         let lease = Lease {
             client: Arc::clone(client),
             name: want.name.clone(),
@@ -125,7 +128,8 @@ impl Lease {
             in_doubt: AtomicBool::new(false),
             lost: AtomicU8::new(NOT_LOST),
             changed: Notify::new(),
-            granted_at: client.clock.now(),
+            held_since: AtomicU64::new(granted_at.as_micros()),
+            granted_at,
             line,
             turn: Mutex::new(turn),
         };
@@ -157,6 +161,11 @@ impl Lease {
 
     pub(crate) fn deadline(&self) -> Moment {
         Moment::from_micros(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// How long the caller that holds now has held it.
+    fn held_for(&self) -> Duration {
+        self.client.clock.now().since(Moment::from_micros(self.held_since.load(Ordering::Acquire)))
     }
 
     pub(crate) fn good_for(&self) -> Duration {
@@ -212,7 +221,7 @@ impl Lease {
     pub(crate) fn lose(&self, why: Loss) {
         let first = self.lost.compare_exchange(NOT_LOST, encode(why), Ordering::AcqRel, Ordering::Acquire);
         if first.is_ok() && self.token() != 0 {
-            self.client.events.lost(&self.name, self.token(), why);
+            self.client.events.lost(&self.name, self.token(), why, self.held_for());
             self.changed.notify_waiters();
             drop(self.take_turn());
         }
@@ -357,7 +366,7 @@ impl Hold {
         let lease = self.lease.take()?;
         let loss = lease.loss();
         if loss.is_none() {
-            lease.client.events.released(&lease.name, self.token);
+            lease.client.events.released(&lease.name, self.token, || lease.held_for());
         }
         if loss.is_none()
             && let Some(line) = lease.line_with_heir().cloned()
@@ -365,6 +374,7 @@ impl Hold {
         {
             // The old guard is over before the next one starts.
             lease.token.store(next, Ordering::Release);
+            lease.held_since.store(lease.client.clock.now().as_micros(), Ordering::Release);
             lease.changed.notify_waiters();
             let terms = lease.terms;
             let heir = Hold { lease: Some(lease), token: next };

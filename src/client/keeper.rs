@@ -216,6 +216,7 @@ impl Batch {
         match verdicts {
             Ok(verdicts) => {
                 for (lease, verdict) in self.leases.iter().zip(verdicts) {
+                    client.events.renewal(&lease.name, Some(verdict));
                     match verdict {
                         Renewed::Yes => lease.renewed(asked_at),
                         Renewed::Gone => lease.lose(Loss::Gone),
@@ -223,7 +224,12 @@ impl Batch {
                     }
                 }
             }
-            Err(error) => self.leases.iter().for_each(|lease| lease.doubt(&error, now)),
+            Err(error) => {
+                for lease in &self.leases {
+                    client.events.renewal(&lease.name, None);
+                    lease.doubt(&error, now);
+                }
+            }
         }
     }
 }

@@ -27,6 +27,8 @@ pub struct Options {
     pub(crate) clock: Arc<dyn Clock>,
     /// The clock was chosen and is not the default.
     pub(crate) clock_chosen: bool,
+    #[cfg(feature = "metrics")]
+    pub(crate) metrics_by_name: bool,
 }
 
 impl Default for Options {
@@ -39,6 +41,8 @@ impl Default for Options {
             hand_over_tokens: 65,
             clock: Arc::new(SystemClock),
             clock_chosen: false,
+            #[cfg(feature = "metrics")]
+            metrics_by_name: false,
         }
     }
 }
@@ -83,6 +87,17 @@ impl Options {
     pub fn hand_over(mut self, time: Duration, times: u32) -> Options {
         self.hand_over = (!time.is_zero() && times > 0).then_some(time);
         self.hand_over_tokens = times.saturating_add(1);
+        self
+    }
+
+    /// Gives the metrics of this client the name as a label, beside engine and family.
+    ///
+    /// Only for programs with few names: each is a time series of its own, for ever.
+    #[cfg(feature = "metrics")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
+    #[must_use]
+    pub fn metrics_by_name(mut self) -> Options {
+        self.metrics_by_name = true;
         self
     }
 

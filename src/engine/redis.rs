@@ -110,6 +110,7 @@ impl Ears {
                 watched.into_iter().for_each(|name| hints.give(Hint::Changed(name)));
             }
             Heard::Missed => hints.give(Hint::WakeAll),
+            Heard::Connection(hint) => hints.give(hint),
             Heard::Message(channel, text) => {
                 let watched = self.watched().get(&channel).cloned();
                 match watched {

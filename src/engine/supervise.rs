@@ -295,7 +295,7 @@ impl<C: Connector> Shared<C> {
     }
 
     fn lost(&self, epoch: u64, why: &str) {
-        let (server, engine) = (self.connector.server(), self.connector.engine());
+        let server = self.connector.server();
         let changed = self.change(|status| match status {
             Status::Up(connected) if connected.epoch == epoch => {
                 connected.give_up();
@@ -309,7 +309,7 @@ impl<C: Connector> Shared<C> {
             }
         });
         if changed {
-            tracing::warn!(target: "leasehold", engine, server, why, "lost the connection");
+            self.connector.disconnected(why);
         }
     }
 
@@ -351,12 +351,10 @@ impl<C: Connector> Shared<C> {
                 rest(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             };
-            let (engine, epoch) = (self.connector.engine(), connected.epoch);
             let server = self.connector.server_of(&connected);
             self.set_up(&connected);
             drop(connected);
-            tracing::info!(target: "leasehold", engine, server, epoch, "connected again");
-            self.connector.connected_again();
+            self.connector.connected_again(server);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The client: closing, events, views, and what it leaves behind.
 
+use leasehold::engine::{Hint, Reach};
 use leasehold::{Error, Event, Family, Loss, Standing};
 
 use crate::bench::{Ground, Promises, ms, soon, until};
@@ -15,6 +16,9 @@ pub(crate) fn group() -> Group {
             nothing_runs_after_the_client_is_gone,
             a_dropped_client_with_a_forgotten_guard_frees_nothing_early,
             every_step_is_an_event,
+            a_wait_that_is_over_is_an_event_and_so_is_the_time_of_a_hold,
+            connections_are_events,
+            events_are_a_stream,
             a_view_names_who_holds_and_who_waits,
             names_are_listed_in_pages,
             breaking_what_is_free_breaks_nothing,
@@ -150,6 +154,79 @@ async fn every_step_is_an_event(mut ground: Ground) {
         });
     }
     assert_eq!(told, ["waiting x", "granted true", "released true", "granted false", "lost Gone"]);
+}
+
+async fn a_wait_that_is_over_is_an_event_and_so_is_the_time_of_a_hold(mut ground: Ground) {
+    let (client, other) = (ground.client().await, ground.client().await);
+    let mut events = client.events();
+    let held = other.mutex("x").expect("a name").lock().await.expect("free");
+    let mutex = client.mutex("x").expect("a name");
+    assert!(mutex.lock_for(ms(400)).await.expect("an answer").is_none());
+    // Who does not wait has not waited in vain.
+    assert!(mutex.try_lock().await.expect("an answer").is_none());
+    held.release().await.expect("held");
+    let guard = soon("the grant", mutex.lock()).await.expect("free");
+    tokio::time::sleep(ms(100)).await;
+    guard.release().await.expect("held");
+    let guard = mutex.lock().await.expect("free");
+    tokio::time::sleep(ms(100)).await;
+    client.break_claims(Family::Lock, "x").await.expect("broken");
+    drop(guard);
+    let mut told = Vec::new();
+    while !matches!(told.last(), Some(Event::Lost { .. })) {
+        told.push(soon("the next event", events.next()).await.expect("the client lives"));
+    }
+    told.retain(|event| !matches!(event, Event::Waiting { .. }));
+    let [
+        Event::TimedOut { name, waited },
+        Event::Granted { .. },
+        Event::Released { held, .. },
+        Event::Granted { .. },
+        Event::Lost { held: lost_after, .. },
+    ] = told.as_slice()
+    else {
+        panic!("{told:?}")
+    };
+    assert!(name.as_str() == "x" && (ms(400)..ms(5000)).contains(waited), "{told:?}");
+    assert!([held, lost_after].into_iter().all(|time| (ms(100)..ms(5000)).contains(time)), "{told:?}");
+}
+
+async fn connections_are_events(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let mut events = client.events();
+    wire.tell(Hint::Disconnected { server: "a:1".into(), why: "the test".into() });
+    wire.tell(Hint::Reconnected { server: "a:1".into() });
+    let told = [events.next().await, events.next().await].map(|event| format!("{:?}", event.expect("told")));
+    assert_eq!(
+        told,
+        [r#"Disconnected { server: "a:1", why: "the test" }"#, r#"Reconnected { server: "a:1" }"#]
+    );
+}
+
+async fn events_are_a_stream(mut ground: Ground) {
+    use futures_core::Stream;
+    let client = ground.client().await;
+    let mut stream = Box::pin(client.events());
+    let mut next = async || std::future::poll_fn(|context| stream.as_mut().poll_next(context)).await;
+    let mutex = client.mutex("x").expect("a name");
+    // A wait that is given up half way loses nothing.
+    assert!(tokio::time::timeout(ms(20), next()).await.is_err());
+    let (event, guard) = tokio::join!(next(), mutex.lock());
+    assert!(matches!(event, Some(Event::Granted { .. })), "{event:?}");
+    guard.expect("free").release().await.expect("held");
+    assert!(matches!(next().await, Some(Event::Released { .. })));
+    // Servers have better things to do.
+    if client.guarantees().reach != Reach::Network {
+        for _ in 0..600 {
+            mutex.lock().await.expect("free").release().await.expect("held");
+        }
+        assert!(matches!(next().await, Some(Event::Missed(1..))), "a slow listener is told so");
+    }
+    drop((client, mutex));
+    let ended = async { while next().await.is_some() {} };
+    soon("the end of the stream", ended).await;
+    assert!(next().await.is_none(), "it stays ended");
 }
 
 async fn a_view_names_who_holds_and_who_waits(mut ground: Ground) {

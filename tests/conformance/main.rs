@@ -23,6 +23,8 @@ mod history;
 mod leader;
 mod lease;
 mod limits;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod multi;
 mod mutex;
 mod network;
@@ -117,6 +119,8 @@ fn groups() -> Vec<Group> {
         cancel::group(),
         #[cfg(feature = "blocking")]
         blocking::group(),
+        #[cfg(feature = "metrics")]
+        metrics::group(),
     ]);
     groups
 }

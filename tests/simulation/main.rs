@@ -26,7 +26,7 @@ use std::sync::{Mutex, Once};
 use std::time::Duration;
 
 use leasehold::claim::{PATIENCE, WHOLE};
-use leasehold::{Client, Family, Name, Owner};
+use leasehold::{Client, Family, Name, Options, Owner, TokioClock};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::dice::Dice;
@@ -160,7 +160,8 @@ async fn simulate(seed: u64, logged: bool) -> Outcome {
     all.extend(names.locks.iter().map(|name| (named(Family::Lock, name), WHOLE)));
     all.extend(names.semaphores.iter().map(|(name, permits)| (named(Family::Semaphore, name), *permits)));
     all.extend(names.elections.iter().map(|name| (named(Family::Election, name), WHOLE)));
-    let guarantees = leasehold::connect("memory:").await.expect("a client").guarantees();
+    let options = Options::new().clock(TokioClock::new());
+    let guarantees = leasehold::connect_with("memory:", options).await.expect("a client").guarantees();
     let world = World::new(seed, weather, all, longest, guarantees, logged);
     world.note(|| format!("{weather:?}, leases {leases:?}"));
     let engine = tokio::spawn(Arc::clone(&world).run());

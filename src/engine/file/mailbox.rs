@@ -160,7 +160,8 @@ fn encode(hint: &Hint) -> Vec<u8> {
         Hint::Wake(owner) => [&[WAKE], owner.0.to_be_bytes().as_slice()].concat(),
         Hint::Broken(owner) => [&[BROKEN], owner.0.to_be_bytes().as_slice()].concat(),
         Hint::Changed(name) => [&[CHANGED, family_byte(name.family())], name.as_str().as_bytes()].concat(),
-        Hint::Granted { .. } | Hint::WakeAll | Hint::Verify => vec![OTHER],
+        // Not sent by this engine.
+        _ => vec![OTHER],
     }
 }
 

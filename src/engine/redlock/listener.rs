@@ -52,6 +52,7 @@ impl Ears {
                 self.give(Hint::Verify);
                 self.give(Hint::WakeAll);
             }
+            Heard::Connection(hint) => self.give(hint),
             Heard::Message(_, text) => match holder::hint(&text) {
                 Hint::Wake(owner) => self.call(number, owner),
                 hint => self.give(hint),

@@ -39,9 +39,12 @@ pub(crate) trait Connector: Send + Sync + 'static {
         self.server().to_owned()
     }
 
-    /// Called after the connection was made anew. Messages of the server may have been lost, and so
-    /// may claims: the engine gives the hints that follow from that.
-    fn connected_again(&self) {}
+    /// Called when a connection was lost: the engine gives the hint that tells people.
+    fn disconnected(&self, why: &str);
+
+    /// Called after the connection was made anew, with the server. Messages of the server may have
+    /// been lost, and so may claims: the engine gives the hints that follow from that.
+    fn connected_again(&self, server: String);
 
     /// Called when the supervisor is closed.
     fn close(&self) {}

@@ -72,7 +72,9 @@ impl Connector for Fake {
         if self.state().silent { std::future::pending().await } else { Ok(()) }
     }
 
-    fn connected_again(&self) {
+    fn disconnected(&self, _: &str) {}
+
+    fn connected_again(&self, _: String) {
         self.state().again += 1;
     }
 }

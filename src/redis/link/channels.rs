@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use redis::{PushInfo, PushKind, Value};
 
 use super::sharded_channels::Shards;
+use crate::engine::Hint;
 
 /// What is heard from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(crate) enum Heard {
     Reconnected,
     /// Messages may have been lost, and no more.
     Missed,
+    /// For people: how the connection to a server is.
+    Connection(Hint),
 }
 
 /// The channels of a link. They outlive its connections.

@@ -7,6 +7,7 @@ use redis::{AsyncConnectionConfig, ConnectionAddr, PushInfo, RedisResult, Value}
 
 use super::channels::{Channels, Heard};
 use crate::clock::{Clock as _, SystemClock};
+use crate::engine::Hint;
 use crate::engine::supervise::{Attempt, CONNECT_LIMIT, Connector};
 use crate::error::Result;
 use crate::redis::address::client;
@@ -160,7 +161,13 @@ impl Connector for Server {
         "another server is the primary now".to_owned()
     }
 
-    fn connected_again(&self) {
+    fn disconnected(&self, why: &str) {
+        let server = self.target.server.clone();
+        self.channels.hear(Heard::Connection(Hint::Disconnected { server, why: why.to_owned() }));
+    }
+
+    fn connected_again(&self, server: String) {
+        self.channels.hear(Heard::Connection(Hint::Reconnected { server }));
         self.channels.hear(Heard::Reconnected);
     }
 

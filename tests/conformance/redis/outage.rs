@@ -1,7 +1,7 @@
 //! A server that dies, comes back, or forgets.
 
 use leasehold::lock::Observed;
-use leasehold::{Error, Loss, Standing};
+use leasehold::{Error, Event, Loss, Standing};
 use tokio::time::Instant;
 
 use super::*;
@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             one_that_lost_the_last_of_its_data_gives_no_token_twice,
             one_that_is_gone_costs_the_lease_and_no_more,
             one_that_is_gone_is_named_and_used_again_when_it_is_back,
+            one_that_is_gone_and_back_is_an_event,
             one_that_is_gone_leaves_every_limit_kept,
             one_that_is_gone_leaves_no_pile_behind,
             one_that_forgot_everything_shows_observers_the_next_leader,
@@ -141,6 +142,22 @@ async fn one_that_is_gone_is_named_and_used_again_when_it_is_back(mut ground: Gr
     assert!(back.elapsed() < ms(3600), "connected again after {:?}", back.elapsed());
     soon("the patient one", through).await.expect("no panic").expect("granted");
     leave(server, [client, patient]).await;
+}
+
+async fn one_that_is_gone_and_back_is_an_event(mut ground: Ground) {
+    let client = ground.client().await;
+    let server = ground.server();
+    let mut events = client.events();
+    let address = format!("127.0.0.1:{}", server.port());
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int();
+    let lost = soon("the loss of the connection", events.next()).await;
+    assert!(matches!(&lost, Some(Event::Disconnected { server, .. }) if *server == address), "{lost:?}");
+    let found = soon("the connection", events.next()).await;
+    assert!(matches!(&found, Some(Event::Reconnected { server }) if *server == address), "{found:?}");
+    // What the client ends itself is no loss.
+    client.close().await.expect("closed");
+    drop(client);
+    assert!(soon("the end", events.next()).await.is_none());
 }
 
 async fn one_that_is_gone_leaves_every_limit_kept(mut ground: Ground) {
