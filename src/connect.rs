@@ -206,7 +206,7 @@ fn no_engine(text: &str) -> Error {
     let (scheme, has_scheme) = text.split_once(':').map_or((text, false), |(scheme, _)| (scheme, true));
     if is_path || (!has_scheme && text.contains('/')) {
         return Error::invalid(format!(
-            "`{shown}` is not the URL of an engine; for a directory write `file:{shown}`"
+            "`{shown}` is not the URL of an engine; for a directory say `file:{shown}`"
         ));
     }
     let near = nearest(scheme, SCHEMES.iter().map(|row| row.scheme));
@@ -216,7 +216,7 @@ fn no_engine(text: &str) -> Error {
         (true, _) => "there is no engine of that name".to_owned(),
         (false, Some(_)) => format!("`{shown}` is not the URL of an engine"),
         (false, None) => {
-            format!("`{shown}` is not the URL of an engine; for a directory write `file:{shown}`")
+            format!("`{shown}` is not the URL of an engine; for a directory say `file:{shown}`")
         }
     };
     Error::invalid(match near {
@@ -256,10 +256,10 @@ mod tests {
             ("localhost:6379/2", "did you mean `redis://localhost:6379/2`?"),
             ("[::1]:6379", "did you mean `redis://[::1]:6379`?"),
             ("localhost:7001", "`redis://HOST:PORT`"),
-            ("/var/lib/locks", "for a directory write `file:/var/lib/locks`"),
-            ("./locks:old", "for a directory write `file:./locks:old`"),
-            ("state/locks", "for a directory write `file:state/locks`"),
-            ("locks", "for a directory write `file:locks`"),
+            ("/var/lib/locks", "for a directory say `file:/var/lib/locks`"),
+            ("./locks:old", "for a directory say `file:./locks:old`"),
+            ("state/locks", "for a directory say `file:state/locks`"),
+            ("locks", "for a directory say `file:locks`"),
             ("redis", "did you mean `redis://HOST:PORT`?"),
             ("memory", "did you mean `memory:`?"),
             ("Redis://h", "did you mean `redis://HOST:PORT`?"),

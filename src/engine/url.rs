@@ -74,7 +74,8 @@ pub(crate) struct Host {
     /// A name or an address; an IPv6 address without brackets.
     pub(crate) name: String,
     pub(crate) port: u16,
-    pub(crate) login: Login,
+    /// Its own, where hosts can have one: see [`Url::login_of`].
+    login: Option<Login>,
 }
 
 impl fmt::Display for Host {
@@ -88,6 +89,8 @@ impl fmt::Display for Host {
 pub(crate) struct Url<'a> {
     syntax: &'a Syntax,
     parts: Parts<'a>,
+    /// For all hosts that have none of their own.
+    pub(crate) login: Login,
     /// There may be none: the engine says whether it needs one.
     pub(crate) hosts: Vec<Host>,
     /// The path, cut at each `/`; empty if there is none.
@@ -104,7 +107,7 @@ impl<'a> Url<'a> {
     /// Reads a URL. Options are only cut off; see [`Url::options`].
     pub(crate) fn read(text: &'a str, syntax: &'a Syntax) -> Result<Url<'a>> {
         let parts = Parts::cut(text);
-        let mut url = Url { syntax, parts, hosts: Vec::new(), path: Vec::new() };
+        let mut url = Url { syntax, parts, login: Login::default(), hosts: Vec::new(), path: Vec::new() };
         if !url.is_socket() && parts.has_late_login() {
             return Err(Error::invalid(format!(
                 "the URL has a `@` after its hosts; {PASSWORD_HINT}, and `@` in an option `%40`, too"
@@ -134,21 +137,27 @@ impl<'a> Url<'a> {
             LoginPlace::First => split_login(authority),
             LoginPlace::Each | LoginPlace::Options => (None, authority),
         };
-        let mut shared = shared.map(|login| self.read_login(login)).transpose()?;
+        if let Some(shared) = shared {
+            self.login = self.read_login(shared)?;
+        }
         for host in hosts.split(',').filter(|host| !host.is_empty()) {
             let (login, host) = match self.syntax.login {
                 LoginPlace::Each => split_login(host),
                 LoginPlace::First | LoginPlace::Options => (None, host),
             };
             let login = login.map(|login| self.read_login(login)).transpose()?;
-            if self.hosts.is_empty() && login.is_some() {
-                shared.clone_from(&login);
+            if let (true, Some(login)) = (self.hosts.is_empty(), &login) {
+                self.login = login.clone();
             }
-            let login = login.or_else(|| shared.clone()).unwrap_or_default();
             let (name, port) = self.read_host(host)?;
             self.hosts.push(Host { name, port: port.unwrap_or(self.syntax.port), login });
         }
         Ok(())
+    }
+
+    /// Who logs in at a host.
+    pub(crate) fn login_of<'h>(&'h self, host: &'h Host) -> &'h Login {
+        host.login.as_ref().unwrap_or(&self.login)
     }
 
     fn read_host(&self, text: &str) -> Result<(String, Option<u16>)> {

@@ -22,9 +22,13 @@ pub(crate) enum Encryption {
 }
 
 /// A server at a host of a URL, as the driver wants it.
-pub(crate) fn info_of_host(host: &Host, encryption: Encryption, db: i64) -> Result<ConnectionInfo> {
-    let Host { name, port, login } = host;
-    let (host, port) = (name.clone(), *port);
+pub(crate) fn info_of_host(
+    host: &Host,
+    login: &Login,
+    encryption: Encryption,
+    db: i64,
+) -> Result<ConnectionInfo> {
+    let (host, port) = (host.name.clone(), host.port);
     let addr = match encryption {
         Encryption::None => ConnectionAddr::Tcp(host, port),
         Encryption::Tls => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },

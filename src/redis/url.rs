@@ -7,7 +7,7 @@ use redis::{ConnectionAddr, ConnectionInfo};
 use super::address::{Encryption, Source, info, info_of_host};
 use super::keys::Keys;
 use super::sentinel::Sentinels;
-use crate::engine::url::{Host, Login, LoginPlace, Secret, Syntax, Url, UrlOption};
+use crate::engine::url::{Login, LoginPlace, Secret, Syntax, Url, UrlOption};
 use crate::error::{Error, Result};
 
 /// The port of a sentinel.
@@ -235,7 +235,7 @@ fn one(url: &Url<'_>, encryption: Encryption, options: &Options) -> Result<Conne
     let [host] = url.hosts.as_slice() else {
         return Err(url.wrong("it must name one server"));
     };
-    options.server.with_certificates(info_of_host(host, encryption, database(url, &url.path)?)?)
+    options.server.with_certificates(info_of_host(host, &url.login, encryption, database(url, &url.path)?)?)
 }
 
 fn socket(url: &Url<'_>, options: &Options) -> Result<ConnectionInfo> {
@@ -253,7 +253,7 @@ fn members(url: &Url<'_>, encryption: Encryption, options: &Options) -> Result<V
     if database(url, &url.path)? != 0 {
         return Err(url.wrong("a cluster has one database, 0"));
     }
-    let member = |host| options.server.with_certificates(info_of_host(host, encryption, 0)?);
+    let member = |host| options.server.with_certificates(info_of_host(host, &url.login, encryption, 0)?);
     url.hosts.iter().map(member).collect()
 }
 
@@ -261,14 +261,13 @@ fn sentinels(url: &Url<'_>, encryption: Encryption, options: &Options) -> Result
     let (Some(first), Some((primary, db))) = (url.hosts.first(), url.path.split_first()) else {
         return Err(url.wrong("it must name a sentinel, and what the sentinels call the primary"));
     };
-    let sentinel = |host: &Host| {
-        // The login of the URL is the server's.
-        let host = Host { login: options.sentinel_login.clone(), ..host.clone() };
-        options.server.with_certificates(info_of_host(&host, encryption, 0)?)
-    };
+    // The login of the URL is the server's.
+    let sentinel =
+        |host| options.server.with_certificates(info_of_host(host, &options.sentinel_login, encryption, 0)?);
     let sentinels = url.hosts.iter().map(sentinel).collect::<Result<_>>()?;
     // Its address is the sentinels' to say.
-    let node = options.server.with_certificates(info_of_host(first, encryption, database(url, db)?)?)?;
+    let node =
+        options.server.with_certificates(info_of_host(first, &url.login, encryption, database(url, db)?)?)?;
     Ok(Sentinels::new(sentinels, primary.clone(), node))
 }
 

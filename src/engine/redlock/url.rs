@@ -51,7 +51,12 @@ impl Place {
         let db = database(&url, &url.path)?;
         let mut targets = Vec::new();
         for host in &url.hosts {
-            let source = Source::Fixed(options.with_certificates(info_of_host(host, encryption, db)?)?);
+            let source = Source::Fixed(options.with_certificates(info_of_host(
+                host,
+                url.login_of(host),
+                encryption,
+                db,
+            )?)?);
             targets.push(Target {
                 label: Label::new(ENGINE),
                 source,

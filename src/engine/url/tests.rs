@@ -19,7 +19,7 @@ fn hosts(text: &str, syntax: &Syntax) -> Vec<String> {
 fn logins(text: &str, syntax: &Syntax) -> Vec<(String, String)> {
     let url = Url::read(text, syntax).unwrap_or_else(|error| panic!("{text}: {error}"));
     let login = |host: &Host| {
-        let Login { user, password } = &host.login;
+        let Login { user, password } = url.login_of(host);
         let password = password.as_ref().map(Secret::reveal).unwrap_or_default();
         (user.clone().unwrap_or_default(), password.to_owned())
     };
@@ -74,6 +74,9 @@ fn logins_are_decoded_and_shared() {
     // What can not be taken for anything else need not be encoded.
     assert_eq!(logins("engine://u:a:b,c@d%@a", &SYNTAX), [pair("u", "a:b,c@d%")]);
     assert_eq!(logins("engine://:p@a", &SYNTAX), [pair("", "p")]);
+    // A server may be named in the options.
+    let url = Url::read("engine://u@/x", &SYNTAX).expect("a URL");
+    assert_eq!((url.login.user.as_deref(), url.hosts.len()), (Some("u"), 0));
     assert!(refused("engine://u:%ff@a").contains("the password is not UTF-8"));
 }
 
