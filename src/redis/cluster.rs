@@ -15,8 +15,8 @@ use redis::{ConnectionAddr, ConnectionInfo, Value};
 use super::address::{Source, client};
 use super::errors::{ENGINE, REDIS};
 use super::link::{Connected, Heard, Link};
+use super::request::{Answered, Request};
 use super::requirements::{Facts, Target};
-use super::topology::{Answered, Request};
 use crate::engine::Connection;
 use crate::error::{Error, Result};
 
@@ -266,7 +266,7 @@ impl Cluster {
             let connected = self.connected(key).await?;
             let member = self.member(key).await?;
             let mut connection = connected.connection.clone();
-            let answer = connected.while_up(pin!(request.send(&mut connection))).await;
+            let answer = connected.while_up(pin!(request.send(&connected, &mut connection))).await;
             let error = match answer {
                 Some(Ok(answer)) => {
                     if waits > 0 {
@@ -332,12 +332,8 @@ impl Cluster {
         let mut connection = connection.map_err(|error| REDIS.unreachable(member, error))?;
         let asking = redis::cmd("ASKING").query_async::<Value>(&mut connection).await;
         asking.map_err(|error| REDIS.failed(member, error))?;
-        // So nothing comes before a script, and a member that does not know it has its text at
-        // once.
-        let answer = match request {
-            Request::Script(script) | Request::Waking(script) => script.call_by_text(&mut connection).await,
-            Request::Commands(_) => request.send(&mut connection).await,
-        };
+        // The whole text: a member that does not know the script would use up the permission.
+        let answer = request.send_text(&connected, &mut connection).await;
         match answer {
             Ok(answer) => Ok(Some(Answered { answer, connection, connected })),
             Err(error) if matches!(error.code(), Some("TRYAGAIN" | "MOVED" | "ASK")) => Ok(None),

@@ -5,11 +5,9 @@
 //! where another's are kept. Raw keys are not escaped; those that look like one of ours are refused.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use crate::clock::{Clock as _, Moment, SystemClock};
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 
@@ -26,7 +24,7 @@ pub(crate) struct Keys {
 /// The keys of names that were used lately.
 #[derive(Debug, Default)]
 struct Known {
-    /// What most want who want one.
+    /// The entry used last; saves a hash lookup.
     last: Option<(Name, Arc<NameKeys>)>,
     by_name: HashMap<Name, Arc<NameKeys>>,
 }
@@ -34,14 +32,10 @@ struct Known {
 /// The keys of one name, in the order of every script.
 #[derive(Debug)]
 pub(crate) struct NameKeys {
-    /// Whoever asked last had to wait: it is not worth trying whether the name is free.
+    /// The last to ask had to wait: it is not worth trying whether the name is free.
     pub(crate) crowded: AtomicBool,
-    /// When we last gave the counter of tokens a day to live, in microseconds on our clock; 0 is never.
-    counted_at: AtomicU64,
-    /// The last token that we took without asking, unless others may have had the name since; 0 is none.
-    last: AtomicU64,
-    /// Others had the name between the last two times that we did.
-    shared: AtomicBool,
+    /// The last grant was that of a free lock: giving it back is likely to be simple.
+    pub(crate) plain: AtomicBool,
     pub(crate) holder: String,
     pub(crate) token: String,
     pub(crate) state: String,
@@ -51,30 +45,6 @@ pub(crate) struct NameKeys {
 }
 
 impl NameKeys {
-    /// Notes that the counter of tokens has a day to live.
-    pub(crate) fn counted(&self) {
-        self.counted_at.store(SystemClock.now().as_micros().max(1), Ordering::Relaxed);
-    }
-
-    /// True if the counter is there, as far as we know. One that is gone counts from 1, and must be mended before its numbers are
-    /// tokens.
-    pub(crate) fn has_counter(&self) -> bool {
-        const SURE: Duration = Duration::from_secs(23 * 60 * 60);
-        let counted_at = Moment::from_micros(self.counted_at.load(Ordering::Relaxed));
-        counted_at.as_micros() > 0 && SystemClock.now().since(counted_at) < SURE
-    }
-
-    /// Notes the token of a lock that was taken without asking; 0 if it was not.
-    pub(crate) fn took(&self, token: u64) {
-        let before = self.last.swap(token, Ordering::Relaxed);
-        self.shared.store(before + 1 != token && before != 0 || token == 0, Ordering::Relaxed);
-    }
-
-    /// True if others want the name too, as far as we know: one of them is likely to wait.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.last.load(Ordering::Relaxed) == 0 || self.shared.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn all(&self) -> [&str; 6] {
         [&self.holder, &self.token, &self.state, &self.ends, &self.queue, &self.log]
     }
@@ -164,9 +134,7 @@ impl Keys {
             log: side("log"),
             holder: if name.family() == Family::Lock { holder } else { side("holder") },
             crowded: AtomicBool::new(false),
-            counted_at: AtomicU64::new(0),
-            last: AtomicU64::new(0),
-            shared: AtomicBool::new(false),
+            plain: AtomicBool::new(false),
         })
     }
 

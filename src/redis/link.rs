@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{PushKind, RedisResult, Value};
@@ -18,9 +18,8 @@ pub(crate) use self::channels::Heard;
 use self::server::Server;
 use super::errors::code;
 use super::requirements::{Facts, Target};
-use super::script::Invocation;
 use crate::engine::Connection;
-use crate::engine::supervise::{self, PROBE_LIMIT, Supervisor};
+use crate::engine::supervise::{self, Supervisor};
 use crate::error::{Error, Result};
 
 mod channels;
@@ -121,11 +120,6 @@ impl Link {
         self.supervisor.connector().facts()
     }
 
-    /// For work that goes on when the caller does not wait for it.
-    pub(crate) fn writer(self: &Arc<Link>) -> Writer {
-        Writer(Arc::downgrade(self))
-    }
-
     /// Sends a command over a connection and reads its answer.
     pub(crate) async fn call<T>(
         &self,
@@ -197,18 +191,4 @@ impl Link {
 fn confirms(answer: &Value, channel: &str) -> bool {
     let Value::Push { kind: PushKind::SSubscribe, data } = answer else { return false };
     matches!(data.first(), Some(Value::BulkString(heard)) if heard == channel.as_bytes())
-}
-
-/// Writes what nobody waits for.
-pub(crate) struct Writer(Weak<Link>);
-
-impl Writer {
-    pub(crate) async fn run(&self, script: &Invocation) {
-        let Some(connected) = self.0.upgrade().and_then(|link| link.connected_now()) else { return };
-        let mut connection = connected.connection.clone();
-        let done = tokio::time::timeout(PROBE_LIMIT, script.call::<Value>(&mut connection)).await;
-        if let Ok(Err(error)) = done {
-            tracing::debug!(target: "leasehold", %error, "a note was not written");
-        }
-    }
 }

@@ -2,8 +2,8 @@
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    Arg, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisResult, ServerErrorKind, ToRedisArgs, Value,
-    from_redis_value,
+    Arg, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, ServerErrorKind, ToRedisArgs,
+    Value, from_redis_value,
 };
 
 /// A text, and the hash by which a server that has seen it knows it.
@@ -19,12 +19,17 @@ impl Script {
 
     /// A call of this script on some keys, without arguments yet.
     pub(crate) fn on(&'static self, keys: &[&str]) -> Invocation {
-        // And room for the arguments that most have: to grow step by step costs more than all the rest of a call.
+        // With room for the usual arguments: growing step by step costs more than the whole call.
         let size = self.hash.len() + keys.iter().map(|key| key.len()).sum::<usize>() + 256;
         let mut command = Cmd::with_capacity(keys.len() + 10, size);
         command.arg("EVALSHA").arg(&self.hash).arg(keys.len()).arg(keys);
         Invocation { script: self, command }
     }
+}
+
+/// True if a server does not know the script that it was asked to run.
+pub(crate) fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 /// A call of a script.
@@ -39,28 +44,49 @@ impl Invocation {
         self
     }
 
+    /// Calls the script by its hash, and by its text if the server does not know it.
     pub(crate) async fn call<T: FromRedisValue>(
         &self,
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<T> {
-        let answer = connection.send_packed_command(&self.command).await.and_then(Value::extract_error);
-        self.read(connection, answer).await
+        match self.call_by_hash(connection).await {
+            Err(error) if is_unknown(&error) => Box::pin(self.call_by_text(connection)).await,
+            answer => answer,
+        }
     }
 
-    /// The same with the whole text, as one command and no other.
+    /// Calls the script by its hash alone: an error if the server does not know it.
+    pub(crate) async fn call_by_hash<T: FromRedisValue>(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> RedisResult<T> {
+        let answer = connection.send_packed_command(&self.command).await.and_then(Value::extract_error);
+        Ok(from_redis_value(answer?)?)
+    }
+
+    /// Calls the script by its whole text, as one command. However often a server is made to forget
+    /// scripts, it knows this one.
     pub(crate) async fn call_by_text<T: FromRedisValue>(
         &self,
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<T> {
-        let command = self.with_text();
+        let mut command = redis::cmd("EVAL");
+        command.arg(self.script.text);
+        for word in self.command.args_iter().skip(2) {
+            if let Arg::Simple(word) = word {
+                command.arg(word);
+            }
+        }
         let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
         Ok(from_redis_value(answer?)?)
     }
 
-    /// The same, for a script that is likely to tell another client something: that client hears of it before we do.
+    /// Calls a script that is likely to send a message to another client, which gets it before we
+    /// get the answer.
     ///
-    /// A server writes to its clients last come, first served. Who has an answer already when the script runs comes after whoever
-    /// gets one from it, and the next holder of a lock need not wait until the last one has read that it has it no more.
+    /// A server writes to its clients last come, first served. A client that has a reply already
+    /// when the script runs comes after those that get one from it. So the next holder of a lock
+    /// need not wait until the last one has read its answer.
     pub(crate) async fn call_after_others<T: FromRedisValue>(
         &self,
         connection: &mut MultiplexedConnection,
@@ -70,35 +96,9 @@ impl Invocation {
         commands.add_command(self.command.clone());
         let answers = connection.send_packed_commands(&commands, 1, 1).await;
         let answer = answers.and_then(|mut answers| answers.pop().unwrap_or(Value::Nil).extract_error());
-        self.read(connection, answer).await
-    }
-
-    async fn read<T: FromRedisValue>(
-        &self,
-        connection: &mut MultiplexedConnection,
-        answer: RedisResult<Value>,
-    ) -> RedisResult<T> {
-        let answer = match answer {
-            // With its whole text, a server can not say that it does not know the script, however often it is made to
-            // forget; and one that has just been started costs one round trip more, not two.
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let command = self.with_text();
-                Box::pin(connection.send_packed_command(&command)).await.and_then(Value::extract_error)
-            }
-            answer => answer,
-        };
-        Ok(from_redis_value(answer?)?)
-    }
-
-    /// The same call for a server that does not know the script.
-    fn with_text(&self) -> Cmd {
-        let mut command = redis::cmd("EVAL");
-        command.arg(self.script.text);
-        for word in self.command.args_iter().skip(2) {
-            if let Arg::Simple(word) = word {
-                command.arg(word);
-            }
+        match answer {
+            Err(error) if is_unknown(&error) => Box::pin(self.call_by_text(connection)).await,
+            answer => Ok(from_redis_value(answer?)?),
         }
-        command
     }
 }

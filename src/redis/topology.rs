@@ -1,16 +1,17 @@
 //! The servers: one, or the members of a cluster.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisResult, Value};
+use redis::FromRedisValue;
 
 use super::cluster::Cluster;
 use super::errors;
-use super::link::{Connected, Link, Writer};
+use super::link::{Connected, Link};
+use super::request::{Answered, Request};
 use super::requirements::Facts;
-use super::script::Invocation;
+use super::scan::scan;
 use crate::engine::Connection;
 use crate::error::Result;
 
@@ -21,42 +22,6 @@ pub(crate) enum Topology {
     One(Arc<Link>),
     /// Each name on the member that has its slot.
     Cluster(Box<Cluster>),
-}
-
-/// Something to be sent as it is.
-#[derive(Clone, Copy)]
-pub(crate) enum Request<'a> {
-    Script(&'a Invocation),
-    /// A script that is likely to tell another client something.
-    Waking(&'a Invocation),
-    /// Several commands, of which the answers come together.
-    Commands(&'a Pipeline),
-}
-
-impl Request<'_> {
-    pub(crate) async fn send(self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
-        match self {
-            Request::Script(script) => script.call(connection).await,
-            Request::Waking(script) => script.call_after_others(connection).await,
-            Request::Commands(commands) => {
-                let answers = connection.send_packed_commands(commands, 0, commands.len()).await?;
-                let failed = answers.iter().find(|answer| matches!(answer, Value::ServerError(_)));
-                match failed {
-                    // In a transaction an error is that of all.
-                    Some(error) => error.clone().extract_error(),
-                    None => Ok(Value::Array(answers)),
-                }
-            }
-        }
-    }
-}
-
-/// An answer, and the connection that it came over: what was written there can be asked after only there.
-pub(crate) struct Answered<T> {
-    pub(crate) answer: T,
-    pub(crate) connection: MultiplexedConnection,
-    /// The server.
-    pub(crate) connected: Arc<Connected>,
 }
 
 impl Topology {
@@ -104,7 +69,7 @@ impl Topology {
             Topology::One(link) => {
                 let connected = link.connected().await?;
                 let mut connection = connected.connection.clone();
-                let answer = link.call(&connected, pin!(request.send(&mut connection))).await?;
+                let answer = link.call(&connected, pin!(request.send(&connected, &mut connection))).await?;
                 Answered { answer, connection, connected }
             }
             // In a box, because it is large.
@@ -113,42 +78,17 @@ impl Topology {
         Ok(Answered { answer: errors::read(answer)?, connection, connected })
     }
 
-    /// Sends a command to every server that has names, one after the other.
-    pub(crate) async fn each<T: FromRedisValue>(
-        &self,
-        mut command: impl FnMut(&mut Cmd, &[T]) -> bool,
-    ) -> Result<Vec<T>> {
-        let links = match self {
-            Topology::One(link) => vec![&**link],
-            Topology::Cluster(_) => Vec::new(),
-        };
-        let members = match self {
-            Topology::One(_) => Vec::new(),
-            Topology::Cluster(cluster) => cluster.primaries().await?,
-        };
-        let links: Vec<&Link> = links.into_iter().chain(members.iter().map(|member| &**member)).collect();
-        let mut answers = Vec::new();
-        for link in links {
-            let mut here = Vec::new();
-            loop {
-                let mut next = Cmd::new();
-                if !command(&mut next, &here) {
-                    break;
-                }
-                let connected = link.connected().await?;
-                let mut connection = connected.connection.clone();
-                here.push(link.call(&connected, pin!(next.query_async(&mut connection))).await?);
-            }
-            answers.append(&mut here);
-        }
-        Ok(answers)
-    }
-
-    /// For what nobody waits for.
-    pub(crate) async fn writer(&self, key: &str) -> Option<Writer> {
+    /// The keys that fit a pattern, on all servers.
+    pub(crate) async fn scan(&self, pattern: &str) -> Result<BTreeSet<String>> {
         match self {
-            Topology::One(link) => Some(link.writer()),
-            Topology::Cluster(cluster) => Box::pin(cluster.member(key)).await.ok().map(|link| link.writer()),
+            Topology::One(link) => scan(link, pattern).await,
+            Topology::Cluster(cluster) => {
+                let mut found = BTreeSet::new();
+                for member in cluster.primaries().await? {
+                    found.append(&mut scan(&member, pattern).await?);
+                }
+                Ok(found)
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The server, the engines that are connected to it, and all that is heard from them.
 //!
-//! Two clocks are in our hands. The server's moves when a sequence says so. The clock of the runtime moves only where tokens
-//! are to be written down, which the engine does a moment after a lock was taken: see [`Bench::note`].
+//! Two clocks are in our hands. The server's moves when a sequence says so. The clock of the runtime
+//! stands still.
 
 use std::future::Future;
 use std::pin::pin;
@@ -43,8 +43,6 @@ pub(crate) struct Inspected {
     pub(crate) state: bool,
     /// How long the holder's key has left, in milliseconds.
     pub(crate) holder_left: i64,
-    /// Its token is known to the holder alone.
-    pub(crate) unnoted: bool,
     /// The counter says that there is more to the name, although its state may have ended since.
     pub(crate) below: bool,
 }
@@ -125,12 +123,6 @@ impl Bench {
         self.call(trips).await.map(drop)
     }
 
-    /// Lets the engines write down the tokens of locks that were taken without ado. Whether they have is seen by inspection.
-    pub(crate) async fn note(&self) -> Result<(), String> {
-        tokio::time::advance(Duration::from_millis(25)).await;
-        self.round_trip().await
-    }
-
     /// What stands in the keys of some names, or what is wrong with it.
     pub(crate) fn inspect(&mut self, keys: &[[String; 6]]) -> Result<Vec<Inspected>, String> {
         let count = (keys.len() * 6).to_string();
@@ -153,7 +145,7 @@ impl Bench {
 }
 
 fn inspected(row: &Reply) -> Result<Inspected, String> {
-    let [counter, holder, state, holder_left, unnoted, below, wrong] = row.array() else {
+    let [counter, holder, state, holder_left, below, wrong] = row.array() else {
         return Err(format!("a strange answer: {row:?}"));
     };
     let wrong = wrong.text();
@@ -165,7 +157,6 @@ fn inspected(row: &Reply) -> Result<Inspected, String> {
         holder: holder.int() == 1,
         state: state.int() == 1,
         holder_left: holder_left.int(),
-        unnoted: unnoted.int() == 1,
         below: below.int() == 1,
     })
 }

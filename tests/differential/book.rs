@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use leasehold::claim::{Grant, LOG_KEPT, MemoryQueue, OwnerId, Seat, State, World};
+use leasehold::claim::{Grant, LOG_KEPT, MemoryQueue, OwnerId, PATIENCE, Seat, State, World};
 use leasehold::name::{Family, Name};
 
 use crate::bench::Inspected;
@@ -27,7 +27,7 @@ pub(crate) struct Book {
     /// The highest token, and since when the server counts.
     pub(crate) counter: u64,
     pub(crate) counted_since: u64,
-    /// Tokens of locks that were taken without ado: when that was, the engine had to guess.
+    /// Tokens of locks that were taken by the short script: when that was, the engine had to guess.
     pub(crate) guessed: BTreeSet<u64>,
     /// Its capacity was changed, which is remembered for longer.
     pub(crate) resized: bool,
@@ -163,6 +163,14 @@ impl Known {
     /// Nobody holds it, nobody waits for it, and it is not closed.
     pub(crate) fn is_free(&self, now: u64) -> Checked {
         let (mut state, mut queue) = (self.state.clone(), self.queue.clone());
+        // A waiter that seems to live for longer than it can was last heard of before the clock was
+        // set back. Nobody cuts that until it is the first in the queue. It has not asked since, and
+        // the holder's key has outlived it.
+        let believed = now + micros(PATIENCE);
+        let silent = self.queue.iter().filter(|waiter| waiter.alive_until > believed);
+        for waiter in silent {
+            let Ok(_) = state.release(&mut queue, waiter.owner, 0, world(now));
+        }
         let Ok(step) = state.sweep(&mut queue, world(now));
         let free = step.wakes.is_empty()
             && state.claims(0).next().is_none()

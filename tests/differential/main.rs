@@ -35,7 +35,7 @@ const SHRINK_LIMIT: Duration = Duration::from_secs(60);
 /// What must happen at least once in the steps of the suite, or they prove nothing.
 const SEEN: [&str; 27] = [
     "granted",
-    "taken without ado",
+    "taken by the short script",
     "queued",
     "busy",
     "refused for the capacity",

@@ -3,9 +3,9 @@
 //! The rules are told what the server can not see or does otherwise, and no more:
 //!
 //! * Nobody is known to have died.
-//! * A lock of which nothing is known is taken by a transaction that does not follow the rules. Its token is one more than the
-//!   server's counter, or the server's time where there is none; the counter goes up whether the lock was free or not.
-//! * To break is to look and then to break.
+//! * A lock of which nothing is known is taken by a short script. Its token is one more than the
+//!   server's counter if that is good (see [`counted`]), and at least the server's time if not; the
+//!   counter goes up whether the lock was free or not.
 //! * The server forgets by itself, when the keys of a name end. It must not be before the rules allow it.
 //!
 //! A key of Redis is there for the whole millisecond in which it ends. At that one moment a lock of which only the
@@ -62,8 +62,6 @@ struct Pair<'a> {
     rounds: BTreeMap<OwnerId, u32>,
     /// Who had to wait for what when it last asked. A client that had to does not try whether the name is free.
     crowded: BTreeSet<(usize, usize)>,
-    /// Who has started the counter of what. Until then a client takes a lock by a script that does.
-    counted: BTreeSet<(usize, usize)>,
     /// Until when anything was ever to last.
     latest: u64,
 }
@@ -92,7 +90,6 @@ impl<'a> Pair<'a> {
             seats: [None; SEATS],
             rounds: BTreeMap::new(),
             crowded: BTreeSet::new(),
-            counted: BTreeSet::new(),
             latest: 0,
         }
     }
@@ -115,9 +112,6 @@ impl<'a> Pair<'a> {
             }
         }
         self.pass(step.pass);
-        if step.noted {
-            self.note().await?;
-        }
         self.inspect()?;
         if matches!(step.action, Action::Renew(_) | Action::Release { .. } | Action::Look { .. }) {
             self.avoid_the_moment(&step.action.names())?;
@@ -164,26 +158,6 @@ impl<'a> Pair<'a> {
             self.inspect()?;
         }
         Ok(())
-    }
-
-    /// Lets the engines write down all tokens.
-    async fn note(&mut self) -> Checked {
-        self.bench.note().await?;
-        self.inspect()?;
-        // The first time a script is used it takes longer.
-        for _ in 0..100 {
-            if !self.books.iter().any(|book| book.found().unnoted) {
-                return Ok(());
-            }
-            self.bench.note().await?;
-            self.inspect()?;
-        }
-        Err("a token is not written down".into())
-    }
-
-    /// Who looks would wait for a token that is not written down, and our clock stands still.
-    async fn note_what_is_looked_at(&mut self, name: usize) -> Checked {
-        if self.books[name].found().unnoted { self.note().await } else { Ok(()) }
     }
 
     /// Looks at the keys, and forgets what the server has forgotten.
@@ -331,6 +305,9 @@ impl<'a> Pair<'a> {
         let person = &mut book.people[number];
         person.round += 1;
         let seat = person.seat;
+        // Whoever is in a hurry is late if the server's clock was moved, and then the rules decide.
+        // Where it is not clear whether that is so, nobody is.
+        let hurried = terms.hurried && now > FrozenRedis::START + 600_000 * MS;
         let ask = Ask {
             owner: person.owner,
             weight: terms.weight,
@@ -339,27 +316,26 @@ impl<'a> Pair<'a> {
             lock_delay: Duration::from_millis(terms.lock_delay),
             tokens: terms.tokens,
             wait: terms.wait,
-            answer_within: Duration::from_secs(if terms.hurried { 1 } else { 4_000_000_000 }),
+            answer_within: Duration::from_secs(if hurried { 1 } else { 4_000_000_000 }),
             round: person.round,
             holder: holder_of(number, terms.label),
             value: value_of(terms.value),
             logged: book.name.family() == Family::Election,
         };
         self.latest = self.latest.max(now + (terms.lease + terms.lock_delay) * MS + micros(PATIENCE));
-        let without_ado = book.locks()
+        let tried = book.locks()
             && (ask.weight, ask.capacity, ask.tokens, ask.round) == (WHOLE, WHOLE, 1, 1)
             && ask.lock_delay.is_zero()
+            && !hurried
             && !self.crowded.contains(&(seat, name));
-        let counted = self.counted.contains(&(seat, name));
         let found = book.found();
-        // Where a state has ended without a word the counter still says that there is one, and whoever counts asks.
-        let warned = counted && found.below;
-        let state_is_there = found.state;
-        let free = without_ado && !found.holder && !found.state && !warned;
+        // Where a state has ended without a word the counter still says that there is one.
+        let free = tried && !found.holder && !found.state && !found.below;
+        let counts = tried && !found.state && !found.below;
         if free {
             self.forget_what_ended(name);
         }
-        let counter = self.books[name].found().counter;
+        let counted = counted(self.books[name].found().counter, now);
         let place = (seat, name);
         let seat_number = seat as Seat;
         let waited: Vec<OwnerId> = match &self.books[name].known {
@@ -367,12 +343,11 @@ impl<'a> Pair<'a> {
             None => Vec::new(),
         };
         let (rules, expected, known) = self.by_the_rules(name, |state, queue, world| {
-            // It takes the next number even if that is behind the server's time, as it was when that number was now.
-            let then = counter.filter(|_| free && counted);
-            let then = then.map_or(now, |counter| now.min(counter + 1));
-            // Nobody counts below zero.
-            if let Some(counter) = counter.filter(|_| without_ado && counted && !free && !state_is_there) {
-                state.skip_tokens(counter + 1);
+            // It takes the next number even if that is behind the server's time, as it was when
+            // that number was now.
+            let then = if free { counted.min(now) } else { now };
+            if counts && !free {
+                state.skip_tokens(counted);
             }
             let until_renewed = Duration::from_secs(u64::from(u32::MAX));
             let lease = if free { until_renewed } else { ask.lease };
@@ -388,9 +363,8 @@ impl<'a> Pair<'a> {
         self.same_answer(&server, &rules, &known)?;
         if let Answer::Granted(grant) = rules {
             if free {
-                self.count("taken without ado");
+                self.count("taken by the short script");
                 self.books[name].guessed.insert(grant.token);
-                self.counted.insert(place);
             }
             self.books[name].people[number].grant = grant;
         }
@@ -556,14 +530,7 @@ impl<'a> Pair<'a> {
     }
 
     async fn break_claims(&mut self, name: usize, seat: usize) -> Checked {
-        // The engine looks before it breaks, for tokens that are not written down.
-        self.note_what_is_looked_at(name).await?;
-        let ((), mut expected, known) = self.by_the_rules(name, |state, queue, world| {
-            let Ok(step) = state.sweep(queue, world);
-            step
-        });
-        self.keep(name, known);
-        let (rules, more, known) = self.by_the_rules(name, |state, queue, world| {
+        let (rules, mut expected, known) = self.by_the_rules(name, |state, queue, world| {
             let Ok(step) = state.break_claims(queue, world);
             step
         });
@@ -571,7 +538,6 @@ impl<'a> Pair<'a> {
             self.count("broken");
             expected.hints[usize::try_from(claim.seat).expect("a seat")].push(Hint::Broken(claim.owner));
         }
-        expected.hints.iter_mut().zip(more.hints).for_each(|(hints, more)| hints.extend(more));
         let book = &self.books[name];
         let server = self.bench.call(self.bench.engine(seat).break_claims(&book.name)).await?;
         self.same_claims(name, &server, &rules)?;
@@ -581,7 +547,6 @@ impl<'a> Pair<'a> {
 
     /// Looks at a name on both sides. `unseen` is how many of the last changes of leadership are news.
     async fn look(&mut self, name: usize, seat: usize, unseen: u64) -> Checked {
-        self.note_what_is_looked_at(name).await?;
         let now = self.now();
         let ((), expected, known) = self.by_the_rules(name, |state, queue, world| {
             let Ok(step) = state.sweep(queue, world);
@@ -663,6 +628,15 @@ impl<'a> Pair<'a> {
     fn no_key_for_ever(&mut self) -> Checked {
         let for_ever: Vec<_> = self.bench.keys().into_iter().filter(|(_, left)| *left == -1).collect();
         same("what is kept for ever", &for_ever, &Vec::new())
+    }
+}
+
+/// The number that the short script counts: one more than the counter if that is good, and at least
+/// the server's time if there is none, or it is half a day old, or above the time.
+fn counted(counter: Option<u64>, now: u64) -> u64 {
+    match counter.map(|counter| counter + 1) {
+        Some(number) if (now - DAY / 2..=now).contains(&number) => number,
+        number => number.unwrap_or(0).max(now),
     }
 }
 

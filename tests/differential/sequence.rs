@@ -66,8 +66,6 @@ pub(crate) struct Sequence {
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) pass: Pass,
-    /// Tokens of locks that were taken without ado are written down before.
-    pub(crate) noted: bool,
     pub(crate) action: Action,
     /// The name is looked at after it.
     pub(crate) look: bool,
@@ -233,7 +231,6 @@ impl Maker<'_> {
         let pass = self.pass();
         Step {
             pass,
-            noted: self.dice.percent(30),
             action: self.action(),
             // Looking writes down what time has changed, so not always.
             look: self.dice.percent(if matches!(self.mood, Mood::Mutexes | Mood::Stories) { 20 } else { 50 }),
@@ -252,7 +249,7 @@ impl Maker<'_> {
         let waiter = Action::Ask(Terms { who: Who::Waiter(0), ..plain });
         let mut plan = |pass, action| {
             let pass = Pass::For(pass);
-            self.plan.push_back(Step { pass, noted: false, action, look: false });
+            self.plan.push_back(Step { pass, action, look: false });
         };
         match self.dice.below(3) {
             // All who were there are silent for long. The next one comes, and stays.
@@ -439,11 +436,8 @@ impl fmt::Display for Sequence {
             if self.tidy { "releases" } else { "is silent" }
         )?;
         for (number, step) in self.steps.iter().enumerate() {
-            let Step { pass, noted, action, look } = step;
+            let Step { pass, action, look } = step;
             write!(f, "{number:4}: {pass:?}")?;
-            if *noted {
-                write!(f, ", noted")?;
-            }
             write!(f, ", {action:?}")?;
             writeln!(f, "{}", if *look { ", looked at" } else { "" })?;
         }

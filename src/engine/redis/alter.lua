@@ -1,4 +1,4 @@
--- Changes a claim that is held. ARGV: family, owner, what, and: weight and token, or a value; last the token.
+-- Changes a claim that is held. ARGV: family, owner, what; then weight and token, or a value.
 local owner, what = ARGV[2], ARGV[3]
 
 local function downgrade(weight, token)
@@ -17,8 +17,8 @@ local function downgrade(weight, token)
   return granted(claim)
 end
 
--- Turns a reader into the writer, under a new token, once it is alone. It goes before the queue, for the queue waits for
--- it; a second one is refused, for the two would wait for each other.
+-- Turns a reader into the writer, under a new token, once it is alone. It goes before the queue,
+-- because the queue waits for it. A second one is refused: the two would wait for each other.
 local function upgrade(wait)
   expire()
   believe_until()
@@ -52,13 +52,6 @@ local function put(value)
   store_claim(owner, claim)
   note_change()
   return granted(claim)
-end
-
--- Somebody else may have written it down before its token was known.
-local own = claim_of(owner)
-if own and own.token == 0 then
-  own.token = tonumber(known_token)
-  store_claim(owner, own)
 end
 
 local answer

@@ -1,9 +1,9 @@
--- Asks for a claim, or asks again.
--- ARGV: owner; what it would be written down as while it waits (see `read_waiter`); family, capacity, which asking it is and how it asks
--- (letters: `m` for a mutex without a lock delay, `w` it waits, `l` changes are logged, `b` it has taken the lock before others, `s`
--- strangers are expected); not after; the asker's token if it knows one.
-local owner, written = ARGV[1], moment .. ' ' .. ARGV[2]
-local _, capacity, round, how = string.match(ARGV[3], '^(%a+) (%d+) (%d+) (%a*)$')
+-- Asks for a claim, or asks again, by the rules. ARGV: terms; owner; what it is written as while it
+-- waits (see `read_waiter`); not after. The terms are family, capacity, which asking it is, and
+-- letters: `m` a mutex without a lock delay, `w` it waits, `l` changes are logged, `s` strangers
+-- are expected.
+local owner, written = ARGV[2], moment .. ' ' .. ARGV[3]
+local _, capacity, round, how = string.match(ARGV[1], '^(%a+) (%d+) (%d+) (%a*)$')
 local again = text(now + PATIENCE) .. ' ' .. round
 local waiter = read_waiter(written)
 capacity = tonumber(capacity)
@@ -12,29 +12,12 @@ local function asks(letter) return string.find(how, letter, 1, true) end
 local wait, logged = asks('w'), asks('l')
 
 local function ask()
-  -- Taken over the heads of those who wait: given back, to ask like everybody else. A claim that has got a token since is
-  -- one that the asker may know of, if it has asked again in the meantime.
-  local own = asks('b') and claim_of(owner)
-  if own and own.token == 0 then remove_claim(owner) end
-
   if shown and asks('s') then expect_strangers() end
   local expired = expire()
 
   -- Asked before and granted: the same grant, counted from now.
   local found = extend(owner, lease)
   if found then
-    if found.token == 0 then
-      local claim = claim_of(owner)
-      -- Somebody else wrote the claim down before its token was known to any but the owner.
-      claim.token = tonumber(known_token or 0)
-      if claim.token == 0 then
-        -- The answer got lost that would have told the token: it gets one now.
-        claim.token = math.max(last_token() + 1, now)
-        set_last_token(claim.token)
-      end
-      store_claim(owner, claim)
-      found = grant_of(claim)
-    end
     -- What another's end has freed is for those who wait.
     if expired then advance() end
     note_change()

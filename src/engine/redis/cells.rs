@@ -5,73 +5,73 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 
 use super::reply::number;
 use super::scripts::SCRIPTS;
-use super::{Redis, micros};
+use super::session::Session;
 use crate::engine::cell::check_cells;
 use crate::engine::{Cell, Cells, Swap, Swapped, Twin, Write};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::redis::cluster::slot_of;
 use crate::redis::errors::strange;
-
+use crate::redis::micros;
 use crate::redis::script::{Invocation, Script};
 use crate::redis::topology::Topology;
 
-impl Redis {
-    /// The keys of the cells of one call. In a cluster they must be in one slot.
-    fn cell_keys<'a>(
-        &self,
-        names: &(impl ExactSizeIterator<Item = &'a Name> + Clone),
-    ) -> Result<Vec<String>> {
-        check_cells(names.clone())?;
-        let keys = names.clone().map(|name| self.keys.cell(name)).collect::<Result<Vec<_>>>()?;
-        if let (Topology::Cluster(_), [first, others @ ..]) = (&self.topology, keys.as_slice()) {
-            let slot = slot_of(first);
-            let apart = names.clone().skip(1).zip(others).find(|(_, key)| slot_of(key) != slot);
-            if let (Some(first), Some((name, _))) = (names.clone().next(), apart) {
-                return Err(Error::invalid(format!(
-                    "the cells `{first}` and `{name}` are in different slots of the cluster and can not be \
-                     decided together; give their names the same hash tag, as in `{{user7}}/minute` and \
-                     `{{user7}}/day`"
-                )));
-            }
+/// The keys of the cells of one call. In a cluster they must be in one slot.
+fn cell_keys<'a>(
+    session: &Session,
+    names: &(impl ExactSizeIterator<Item = &'a Name> + Clone),
+) -> Result<Vec<String>> {
+    check_cells(names.clone())?;
+    let keys = names.clone().map(|name| session.keys.cell(name)).collect::<Result<Vec<_>>>()?;
+    if let (Topology::Cluster(_), [first, others @ ..]) = (&session.topology, keys.as_slice()) {
+        let slot = slot_of(first);
+        let apart = names.clone().skip(1).zip(others).find(|(_, key)| slot_of(key) != slot);
+        if let (Some(first), Some((name, _))) = (names.clone().next(), apart) {
+            return Err(Error::invalid(format!(
+                "the cells `{first}` and `{name}` are in different slots of the cluster and can not be \
+                 decided together; give their names the same hash tag, as in `{{user7}}/minute` and \
+                 `{{user7}}/day`"
+            )));
         }
-        Ok(keys)
     }
+    Ok(keys)
+}
 
-    pub(super) async fn read_cells(&self, names: &[Name]) -> Result<Cells> {
-        let keys = self.cell_keys(&names.iter())?;
-        let mut script = on(&SCRIPTS.swap, &keys);
-        script.arg("read");
-        // What was seen must not be gone after a fail-over: a latch that is open stays open.
-        found(self.run_confirmed(&keys[0], &script).await?, names.len())
-    }
+/// Reads cells.
+pub(super) async fn read(session: &Session, names: &[Name]) -> Result<Cells> {
+    let keys = cell_keys(session, &names.iter())?;
+    let mut script = on(&SCRIPTS.swap, &keys);
+    script.arg("read");
+    // What was seen must not be gone after a fail-over: a latch that is open stays open.
+    found(session.run_confirmed(&keys[0], &script).await?, names.len())
+}
 
-    pub(super) async fn swap_cells(&self, swaps: &[Swap]) -> Result<Swapped> {
-        let keys = self.cell_keys(&swaps.iter().map(|swap| &swap.name))?;
-        let mut script = on(&SCRIPTS.swap, &keys);
-        script.arg("swap");
-        for Swap { version, write, .. } in swaps {
-            script.arg(*version);
-            match write {
-                Write::Keep => script.arg("keep").arg(0).arg(""),
-                Write::Delete => script.arg("delete").arg(0).arg(""),
-                Write::Put(value) => script.arg("put").arg(micros(value.lives)).arg(value.bytes.as_slice()),
-            };
-        }
-        let reply: Vec<Vec<u8>> = self.run_confirmed(&keys[0], &script).await?;
-        if reply.is_empty() { Ok(Swapped::Yes) } else { Ok(Swapped::No(found(reply, swaps.len())?)) }
+/// Writes to cells if all of them are still at the versions that were read.
+pub(super) async fn swap(session: &Session, swaps: &[Swap]) -> Result<Swapped> {
+    let keys = cell_keys(session, &swaps.iter().map(|swap| &swap.name))?;
+    let mut script = on(&SCRIPTS.swap, &keys);
+    script.arg("swap");
+    for Swap { version, write, .. } in swaps {
+        script.arg(*version);
+        match write {
+            Write::Keep => script.arg("keep").arg(0).arg(""),
+            Write::Delete => script.arg("delete").arg(0).arg(""),
+            Write::Put(value) => script.arg("put").arg(micros(value.lives)).arg(value.bytes.as_slice()),
+        };
     }
+    let reply: Vec<Vec<u8>> = session.run_confirmed(&keys[0], &script).await?;
+    if reply.is_empty() { Ok(Swapped::Yes) } else { Ok(Swapped::No(found(reply, swaps.len())?)) }
+}
 
-    /// Lets the server run a rule, in one round trip.
-    pub(super) async fn apply_twin(&self, names: &[Name], twin: &Twin) -> Result<Vec<u8>> {
-        let keys = self.cell_keys(&names.iter())?;
-        let mut script = on(twin_script(twin.script), &keys);
-        for argument in &twin.arguments {
-            script.arg(argument.as_slice());
-        }
-        // Not sent again by anybody whose outcome is not known: it would be applied twice.
-        self.run_confirmed(&keys[0], &script).await
+/// Lets the server run a rule, in one round trip.
+pub(super) async fn apply(session: &Session, names: &[Name], twin: &Twin) -> Result<Vec<u8>> {
+    let keys = cell_keys(session, &names.iter())?;
+    let mut script = on(twin_script(twin.script), &keys);
+    for argument in &twin.arguments {
+        script.arg(argument.as_slice());
     }
+    // Not sent again by anybody whose outcome is not known: it would be applied twice.
+    session.run_confirmed(&keys[0], &script).await
 }
 
 fn on(script: &'static Script, keys: &[String]) -> Invocation {

@@ -1,10 +1,10 @@
--- Where many want the same lock, one release after the other gives it to the next in the queue. This does what the rules would
--- do with a fraction of the work, or nothing: whatever is not as simple as that is left to them. What is simple, `show` says.
+-- Gives a lock that has a queue to the next in it, as the rules would, with a fraction of the work.
+-- What is not simple is left to the rules; the letter at the holder's key says what is simple.
+-- ARGV as in release.lua.
 local function hand_over()
-  local held = call('GET', HOLDER) or ''
+  local _, owner, had, ends = read_queued(call('GET', HOLDER), CONFIRM)
   -- With one token: what is left of several is free again.
-  local kind, lease, since = string.match(held, '^leasehold/1([+?])' .. ARGV[2] .. ' 1 %d+ (%d+) %d+ (%d+) ')
-  if not kind then return false end
+  if owner ~= ARGV[2] or had ~= '1' then return false end
 
   -- It takes no memory, and what follows may therefore take some: see full_memory.lua.
   local popped = call('ZPOPMIN', QUEUE)
@@ -12,15 +12,15 @@ local function hand_over()
   if not next then return false end
   local waiter = 'W' .. next
   local found = call('HMGET', STATE, waiter, 'A' .. next, 'last', 'ends', 'at')
-  -- With eight digits it is longer than that.
-  local good_for = #lease > 7 and CONFIRM or math.min(lease, CONFIRM)
-  local ends = kind == '+' and tonumber(found[4]) or since + good_for
+  ends = ends or tonumber(found[4])
   local came, listens, tokens, wants, at, seat =
     string.match(found[1] or '', '^(%d+) (%S) 4294967295 (%d+) (%d+) 0 0 ()(%d+) ')
   local alive_until, round
   if found[2] then alive_until, round = string.match(found[2], '^(%d+) (%d+)$') end
-  if ends <= now or not found[3] or not came or tonumber(alive_until or came + PATIENCE) <= now or tonumber(found[5] or 0) > now then
-    -- For the rules: the holder was too late, or the next one wants something else, or is dead, or the clock was set back.
+  if ends <= now or not found[3] or not came or tonumber(alive_until or came + PATIENCE) <= now
+    or tonumber(found[5] or 0) > now then
+    -- The holder was too late, or the next one wants something else, or is dead, or the clock was
+    -- set back.
     call('ZADD', QUEUE, popped[2], next)
     call('PEXPIREAT', QUEUE, call('HGET', STATE, 'kept_until') or '0')
     return false
@@ -31,9 +31,10 @@ local function hand_over()
   local last = found[3] + 1
   local token = last > now and text(last) or moment
   call('HSET', STATE, 'last', tokens == '1' and token or text(token + tokens - 1), 'at', moment)
+  -- A lease of eight digits is longer than CONFIRM.
   local left = #wants > 7 and '13000' or math.ceil((math.min(wants, CONFIRM) + GRACE) / 1000)
-  call('SET', HOLDER, 'leasehold/1?' .. next .. ' ' .. tokens .. ' ' .. token .. ' ' .. wants .. ' 0 ' .. moment .. ' ' ..
-    string.sub(found[1], at), 'PX', left)
+  local who = string.sub(found[1], at)
+  call('SET', HOLDER, holder_text('?', next, tokens, token, wants, '0', moment, who), 'PX', left)
   tell_of_grant(next, seat, listens, token, tokens, round or '1')
   return true
 end

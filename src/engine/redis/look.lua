@@ -1,3 +1,5 @@
+-- What is known of a name. ARGV: family, last change seen, waiters wanted (0 or 1).
+
 -- What time alone has changed is written down first, so that whoever watches hears of it.
 expire()
 believe_until()
@@ -10,8 +12,8 @@ if state.changes and state.changes > seen then
   for _, packed in ipairs(call('LRANGE', LOG, 0, -1)) do
     local change = cmsgpack.unpack(packed)
     if change.number > seen then
-      changes[#changes + 1] = { text(change.number), text(change.token), change.pid, change.host, change.label,
-        change.value }
+      changes[#changes + 1] = { text(change.number), text(change.token), change.pid, change.host,
+        change.label, change.value }
     end
   end
 end
@@ -33,9 +35,10 @@ if ARGV[3] == '1' then
     local waiting = call('HMGET', STATE, 'W' .. owner, 'A' .. owner)
     if waiting[1] then
       local waiter = read_waiter(waiting[1])
-      waiters[#waiters + 1] = { owner, waiter.seat, text(waiter.weight), text(waiter.tokens), text(waiter.lease),
-        text(waiter.delay), text(waiter.since), text((sign_of_life(waiter, waiting[2]))), waiter.pid, waiter.host,
-        waiter.label, waiter.value }
+      waiters[#waiters + 1] = { owner, waiter.seat, text(waiter.weight), text(waiter.tokens),
+        text(waiter.lease), text(waiter.delay), text(waiter.since),
+        text((sign_of_life(waiter, waiting[2]))), waiter.pid, waiter.host, waiter.label,
+        waiter.value }
     end
   end
 end

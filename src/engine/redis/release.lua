@@ -1,4 +1,5 @@
--- Gives back a claim or a place in the queue. ARGV: family, owner, highest token used.
+-- Gives back a claim or a place in the queue, by the rules. ARGV: family, owner, highest token
+-- used, and for locks how the text of a holder starts that is alone.
 local owner, used = ARGV[2], tonumber(ARGV[3])
 local CLAIM, PLACE, NOTHING = 1, 2, 0
 

@@ -1,90 +1,111 @@
-//! The scripts of this engine.
+//! The scripts of this engine, and the calls that several files make.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use crate::redis::script::Script;
+use crate::claim::OwnerId;
+use crate::clock::{Clock as _, Moment, SystemClock};
+use crate::name::{Family, Name};
+use crate::redis::keys::NameKeys;
+use crate::redis::link::Connected;
+use crate::redis::script::{Invocation, Script};
+use crate::redis::{holder, micros};
 
 /// Every script that this engine runs.
 pub(super) struct Scripts {
-    pub(super) take: Script,
-    pub(super) give_back: Script,
-    pub(super) give_back_one: Script,
+    take: Script,
+    give_back: Script,
     pub(super) ask: Script,
-    pub(super) release: Script,
-    /// The same, for a lock that has had a queue: that there is one more is likely.
-    pub(super) release_to_next: Script,
+    release: Script,
     pub(super) alter: Script,
     pub(super) resize: Script,
     pub(super) break_claims: Script,
     pub(super) look: Script,
     pub(super) renew: Script,
-    pub(super) mend: Script,
-    pub(super) note: Script,
     pub(super) swap: Script,
 }
 
-/// A script that changes a name: what is usual, then the rules, then what was asked.
-macro_rules! by_the_rules {
+/// Several files as one script.
+macro_rules! script {
     ($($file:literal),+) => {
         Script::new(concat!($(include_str!($file)),+))
     };
 }
 
+/// What is short comes first, then the rules, then what was asked.
+macro_rules! by_the_rules {
+    ([$($before:literal),*], [$($short:literal),*], $($file:literal),+) => {
+        script!(
+            $($before,)* "prelude.lua", "holder.lua", $($short,)*
+            "state.lua", "claims.lua", "rules.lua", "settle.lua", $($file),+
+        )
+    };
+}
+
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    take: Script::new(include_str!("take.lua")),
-    give_back: Script::new(include_str!("give_back.lua")),
-    give_back_one: Script::new(include_str!("give_back_one.lua")),
-    ask: by_the_rules!(
-        "words.lua",
-        "ask_head.lua",
-        "join.lua",
-        "tell.lua",
-        "asker.lua",
-        "rules.lua",
-        "ask.lua"
-    ),
+    take: script!("take.lua"),
+    give_back: script!("give_back.lua"),
+    ask: by_the_rules!([], ["join.lua"], "ask.lua"),
     release: by_the_rules!(
-        "release_head.lua",
-        "words.lua",
-        "tell.lua",
-        "hand_over.lua",
-        "full_memory.lua",
-        "family.lua",
-        "rules.lua",
+        ["release_head.lua"],
+        ["hand_over.lua", "../../redis/full_memory.lua"],
         "release.lua"
     ),
-    release_to_next: by_the_rules!(
-        "words.lua",
-        "tell.lua",
-        "hand_over.lua",
-        "full_memory.lua",
-        "family.lua",
-        "rules.lua",
-        "release.lua"
-    ),
-    alter: by_the_rules!("words.lua", "tell.lua", "family.lua", "rules.lua", "alter.lua"),
-    resize: by_the_rules!("words.lua", "tell.lua", "family.lua", "rules.lua", "resize.lua"),
-    break_claims: by_the_rules!(
-        "full_memory.lua",
-        "words.lua",
-        "tell.lua",
-        "family.lua",
-        "rules.lua",
-        "row.lua",
-        "break.lua"
-    ),
-    look: by_the_rules!(
-        "look_head.lua",
-        "full_memory.lua",
-        "words.lua",
-        "tell.lua",
-        "family.lua",
-        "rules.lua",
-        "row.lua",
-        "look.lua"
-    ),
-    renew: Script::new(concat!(include_str!("read.lua"), include_str!("renew.lua"))),
-    mend: Script::new(include_str!("mend.lua")),
-    note: Script::new(include_str!("note.lua")),
-    swap: Script::new(concat!(include_str!("cells.lua"), include_str!("swap.lua"))),
+    alter: by_the_rules!([], [], "alter.lua"),
+    resize: by_the_rules!([], [], "resize.lua"),
+    break_claims: by_the_rules!(["../../redis/full_memory.lua"], [], "break.lua"),
+    look: by_the_rules!([], ["look_head.lua", "../../redis/full_memory.lua"], "look.lua"),
+    renew: script!("../../redis/read.lua", "holder.lua", "renew.lua"),
+    swap: script!("cells.lua", "swap.lua"),
 });
+
+/// A lock to be taken if it is free.
+pub(super) struct Take {
+    pub(super) keys: Arc<NameKeys>,
+    pub(super) owner: OwnerId,
+    /// In microseconds.
+    pub(super) lease: u64,
+    /// Seat, process, host and label.
+    pub(super) who: Arc<str>,
+    /// When the asker stops waiting for the answer.
+    pub(super) until: Moment,
+}
+
+/// Takes locks over a connection: the script answers a token for each, or 0 if the rules must
+/// decide. It answers nothing if it runs when the first of the askers has stopped waiting.
+pub(super) fn take<'a>(takes: impl Iterator<Item = &'a Take> + Clone, connected: &Connected) -> Invocation {
+    let (now, server_now) = (SystemClock.now(), connected.server_now());
+    let first = takes.clone().map(|take| take.until).min().unwrap_or(now);
+    let not_after = server_now.saturating_add(micros(first.since(now)));
+    let keys = takes.clone().flat_map(|Take { keys, .. }| [&*keys.holder, &keys.token, &keys.state]);
+    let mut script = SCRIPTS.take.on(&keys.collect::<Vec<&str>>());
+    script.arg(not_after).arg(connected.since);
+    for Take { owner, lease, who, .. } in takes {
+        script.arg(holder::alone(*owner));
+        script.arg(holder::after_token(*lease, server_now, who)).arg(lease.div_ceil(1000));
+    }
+    script
+}
+
+/// A lock to be given back if all that is known of it stands at its holder's key.
+pub(super) struct GiveBack {
+    pub(super) keys: Arc<NameKeys>,
+    pub(super) owner: OwnerId,
+}
+
+/// Gives locks back: the script answers 1 for each that it has, and 0 if the rules must decide.
+pub(super) fn give_back<'a>(locks: impl Iterator<Item = &'a GiveBack> + Clone) -> Invocation {
+    let holders: Vec<&str> = locks.clone().map(|lock| lock.keys.holder.as_str()).collect();
+    let mut script = SCRIPTS.give_back.on(&holders);
+    for lock in locks {
+        script.arg(holder::alone(lock.owner));
+    }
+    script
+}
+
+/// Gives back a claim or a place in the queue.
+pub(super) fn release(name: &Name, keys: &NameKeys, owner: OwnerId, used: u64) -> Invocation {
+    let mut script = SCRIPTS.release.on(&keys.all());
+    script.arg(name.family().word()).arg(holder::owner_text(owner)).arg(used);
+    script.arg(if name.family() == Family::Lock { holder::alone(owner) } else { String::new() });
+    script
+}

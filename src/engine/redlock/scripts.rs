@@ -27,11 +27,11 @@ macro_rules! script {
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     vote: script!("vote_head.lua", "head.lua", "vote.lua"),
     commit: script!("head.lua", "commit.lua"),
-    renew: script!("../redis/read.lua", "renew.lua"),
-    release: script!("release_head.lua", "../redis/full_memory.lua", "head.lua", "release.lua"),
+    renew: script!("../../redis/read.lua", "renew.lua"),
+    release: script!("release_head.lua", "../../redis/full_memory.lua", "head.lua", "release.lua"),
     downgrade: script!("head.lua", "downgrade.lua"),
-    look: script!("../redis/full_memory.lua", "head.lua", "claims.lua", "look.lua"),
-    break_claims: script!("../redis/full_memory.lua", "head.lua", "claims.lua", "break.lua"),
+    look: script!("../../redis/full_memory.lua", "head.lua", "claims.lua", "look.lua"),
+    break_claims: script!("../../redis/full_memory.lua", "head.lua", "claims.lua", "break.lua"),
     inspect: script!("inspect.lua"),
     admit: script!("admit.lua"),
 });

@@ -38,12 +38,13 @@ async fn a_client_has_one_connection(mut ground: Ground) {
 }
 
 async fn what_undoes_a_request_comes_after_it(mut ground: Ground) {
-    const TAKE: &str = "*6\r\n$3\r\nSET";
+    // How the text of a holder starts.
+    const TAKE: &str = "\r\nleasehold/1 ";
     let proxy = Proxy::start(ground.server().port());
     let far = impatient(&format!("redis://127.0.0.1:{}", proxy.port())).await;
     let near = ground.client().await;
     for given_up in [false, true] {
-        // Whoever has had it before takes it with plain commands.
+        // The server must know the script, or it would ask for its text.
         take_turns(&far, 3).await;
         proxy.stall_requests_from(TAKE);
         if given_up {

@@ -140,7 +140,6 @@ async fn a_request_that_was_held_up_makes_no_ghost(mut ground: Ground) {
     let far = connect_with(&url(&proxy), Options::new().call_limit(ms(60_000))).await;
     let near = ground.client().await;
     let mut admin = ground.server().connect();
-    // Whoever has had it before takes it with plain commands, which know no time after which they are not wanted.
     for _ in 0..2 {
         lock(&far, ms(30_000)).await.release().await.expect("held");
     }

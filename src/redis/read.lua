@@ -1,4 +1,5 @@
--- Reads a key of a name. A name whose keys somebody has put to another use is not held any more, and the others still are.
+-- Reads a key of one of several names. A name whose key has another type is not held any more; the
+-- other names still are.
 local function read(...)
   local found = redis.pcall(...)
   if type(found) == 'table' and found.err then

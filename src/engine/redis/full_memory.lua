@@ -1,3 +1,0 @@
--- A server whose memory is full refuses whatever could take more of it, unless the script has written something before. What
--- follows gives back, or takes no more than it has: it must be done. This writes, and changes nothing.
-redis.call('HDEL', KEYS[3], '')
