@@ -44,6 +44,7 @@ pub mod duration;
 pub mod engine;
 mod error;
 mod guard;
+pub mod kit;
 pub mod lock;
 pub mod name;
 mod nearest;
