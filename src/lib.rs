@@ -11,12 +11,13 @@
 //! # }
 //! ```
 //!
-//! Three layers:
+//! The layers:
 //!
 //! * **Locks** are what you hold: [`Mutex`], [`RwLock`], [`Semaphore`], [`Multi`], [`Election`], [`Latch`]. Taking one
 //!   gives a [`Guard`] with a fencing [`Token`], which says whether it is *held*, *in doubt* or *lost*.
 //! * The [`Client`] makes them. It renews all their leases together, lets the tasks of one process pass a name
 //!   among themselves, and tells what happens ([`Client::events`]).
+//! * The [`kit`] is built from cells: rate limits.
 //! * An [`engine`] keeps the claims: see [`connect`] for those that there are.
 //!
 //! # What a lock can not promise
@@ -75,6 +76,8 @@ mod pages {
     mod metrics {}
     #[doc = include_str!("../docs/file.md")]
     mod file {}
+    #[doc = include_str!("../docs/limits.md")]
+    mod limits {}
     #[cfg(feature = "redis")]
     #[doc = include_str!("../docs/redis.md")]
     mod redis {}

@@ -6,7 +6,7 @@
 
 use super::algorithm::{Receipt, Usage};
 use super::bytes::{Reader, Writer};
-use super::limit::LARGEST;
+use super::limit::{LARGEST, LATEST};
 use crate::claim::Micros;
 
 /// Tokens that come back at a steady rate, up to `burst`.
@@ -79,7 +79,7 @@ impl Bucket {
         let mut reader = Reader::new(state, self.kind.tag())?;
         let (cost, at, mut units) = (reader.wide()?, reader.wide()?, reader.wide()?);
         reader.end()?;
-        if cost == 0 {
+        if cost == 0 || cost > LARGEST || units > LARGEST || at >= LATEST {
             return None;
         }
         if cost != self.cost {
@@ -143,9 +143,11 @@ impl Usage for Debt {
             // go in a microsecond, it is not known which is the last.
             Kind::Leaky if self.rule.cost < self.rule.refill => 0,
             Kind::Leaky => {
-                let place = self.units.checked_sub(taken);
-                let goes = place.map(|place| self.now + place.div_ceil(self.rule.refill));
-                if goes == Some(receipt.goes()) { taken } else { 0 }
+                // When the last in the queue goes, or went, if it has taken as much as this one.
+                let (now, refill) = (self.now.cast_signed(), self.rule.refill.cast_signed());
+                let place = self.units.cast_signed() - taken.cast_signed();
+                let goes = now + (place + refill - 1).div_euclid(refill);
+                if goes == receipt.goes().cast_signed() { taken } else { 0 }
             }
         };
         self.units = self.units.saturating_sub(back);

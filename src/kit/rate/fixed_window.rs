@@ -5,6 +5,7 @@
 
 use super::algorithm::{Receipt, Usage};
 use super::bytes::{Reader, Writer};
+use super::limit::LATEST;
 use crate::claim::Micros;
 
 /// At most `limit` in a window of `period` microseconds.
@@ -36,6 +37,9 @@ impl FixedWindow {
         let mut reader = Reader::new(state, TAG)?;
         let (start, used) = (reader.wide()?, reader.number()?);
         reader.end()?;
+        if start >= LATEST {
+            return None;
+        }
         // A clock that was set back does not start another window.
         let now = now.max(start);
         Some(if now >= start + self.period { fresh(now) } else { Window { rule: self, now, start, used } })

@@ -17,8 +17,11 @@ pub const LONGEST_LOG: u32 = 4096;
 /// The most slices of [`Limit::sliding_window`].
 pub const MOST_SLICES: u32 = 100;
 
-/// The largest amount in the state of a bucket. A number in Lua is exact up to twice that.
-pub(super) const LARGEST: u64 = 1 << 52;
+/// The largest amount in the state of a bucket. A number in Lua is exact up to four times that, so
+/// sums and remainders are exact too.
+pub(super) const LARGEST: u64 = 1 << 51;
+/// No time in a state is as late as this: a number in Lua is exact up to here.
+pub(super) const LATEST: Micros = 1 << 53;
 
 const SECOND: Duration = Duration::from_secs(1);
 const DEFAULT_SLICES: u32 = 10;
@@ -257,7 +260,7 @@ impl Limit {
         let bucket = Bucket::new(self.amount, micros(self.period), burst - reserved, kind);
         bucket.map(Shape::Bucket).ok_or_else(|| {
             Error::invalid(format!(
-                "it would take more than a century until {burst} tokens have come back at {} per {:?}",
+                "it would take more than 70 years until {burst} tokens have come back at {} per {:?}",
                 self.amount, self.period
             ))
         })
@@ -277,7 +280,6 @@ impl Limit {
 
     /// The part of this limit that one of `nodes` processes may give out by itself. `None` if that is
     /// less than one.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for limiters"))]
     pub(super) fn share(&self, nodes: u32) -> Option<Algorithm> {
         let nodes = nodes.max(1);
         let part = |whole: u32| (whole / nodes > 0).then_some(whole / nodes);

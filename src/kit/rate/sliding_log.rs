@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use super::algorithm::{Receipt, Usage};
 use super::bytes::{Reader, Writer};
+use super::limit::LATEST;
 use crate::claim::Micros;
 
 /// At most `limit` in any period of `period` microseconds.
@@ -33,9 +34,9 @@ impl SlidingLog {
         let mut log = Log { rule: self, now, used: 0, entries: VecDeque::new() };
         let Some(state) = state else { return Some(log) };
         let mut reader = Reader::new(state, TAG)?;
-        let mut at = reader.wide()?;
+        let mut at = reader.wide().filter(|at| *at < LATEST)?;
         while !reader.is_empty() {
-            at = at.checked_add(reader.short()?)?;
+            at = at.checked_add(reader.short()?).filter(|at| *at < LATEST)?;
             log.entries.push_back((at, u32::try_from(reader.short()?).ok()?));
         }
         // The newest is at `at`: a clock that was set back does not make it one of the future.

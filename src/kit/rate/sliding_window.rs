@@ -5,6 +5,7 @@
 
 use super::algorithm::{Receipt, Usage};
 use super::bytes::{Reader, Writer};
+use super::limit::LATEST;
 use crate::claim::Micros;
 
 /// At most `limit` in any period of `slices` times `width` microseconds.
@@ -40,11 +41,12 @@ impl SlidingWindow {
         let Some(state) = state else { return Some(self.fresh(now)) };
         let mut reader = Reader::new(state, TAG)?;
         let (width, newest) = (reader.wide()?, reader.wide()?);
-        if width == 0 {
+        let start = newest.checked_mul(width).filter(|start| *start < LATEST)?;
+        if width == 0 || width >= LATEST {
             return None;
         }
         // A clock that was set back stays in the newest slice.
-        let mut loaded = self.fresh(now.max(newest.checked_mul(width)?));
+        let mut loaded = self.fresh(now.max(start));
         let mut slice = Some(newest);
         while !reader.is_empty() {
             let (number, used) = (slice?, u32::try_from(reader.short()?).ok()?);

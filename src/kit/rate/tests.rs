@@ -13,6 +13,9 @@ const LENGTH: usize = 1000;
 /// Schedules for each property.
 const SCHEDULES: u32 = 512;
 
+/// In microseconds: a schedule ends before numbers in Lua are not exact any more.
+const LONGEST_STEP: i128 = 3_000_000_000_000;
+
 /// A limit, the numbers that it promises, and steps of time that are interesting for it.
 #[derive(Clone, Debug)]
 struct Setup {
@@ -106,7 +109,7 @@ fn run(setup: &Setup, turns: &[Turn]) -> Vec<Passed> {
     let mut receipts: VecDeque<(Receipt, usize)> = VecDeque::new();
     for turn in turns {
         let step = i128::from(turn.after) * i128::from(interval) / 1000;
-        let step = i64::try_from(step).expect("some years");
+        let step = i64::try_from(step.min(LONGEST_STEP)).expect("some days");
         clock = clock.saturating_add_signed(step);
         real = real.saturating_add_signed(step.max(0));
         if step < 0 {
@@ -331,10 +334,14 @@ proptest! {
     ) {
         for limit in one_of_each() {
             let algorithm = limit.algorithm().expect("in range");
-            // No panic: it is a state, or it is not.
-            let step = algorithm.step(Some(&bytes), 1_700_000_000_000_000, Request::Take { least: cost, most: 9 });
-            let tag = tag_of(&algorithm);
-            prop_assert!(step.is_none() || bytes.first() == Some(&tag));
+            // With the right tag it may look like a state. It is one or it is not, and it is no panic.
+            let tagged = [&[tag_of(&algorithm)], bytes.as_slice()].concat();
+            for request in [Request::Take { least: cost, most: 9 }, Request::Refund(Receipt::default())] {
+                let now = 1_700_000_000_000_000;
+                algorithm.step(Some(&tagged), now, request);
+                let other = algorithm.step(Some(&bytes), now, request);
+                prop_assert!(other.is_none() || bytes.first() == Some(&tagged[0]));
+            }
         }
     }
 }
@@ -501,7 +508,7 @@ fn what_is_out_of_range_is_refused_with_the_reason() {
         (Limit::sliding_window(1, second).slices(0), "0 slices"),
         (Limit::sliding_window(1, second).slices(101), "101 slices"),
         (Limit::sliding_log(LONGEST_LOG + 1, second), "use a sliding window"),
-        (Limit::token_bucket(1, LONGEST_PERIOD).burst(u32::MAX), "more than a century"),
+        (Limit::token_bucket(1, LONGEST_PERIOD).burst(u32::MAX), "more than 70 years"),
         (Limit::per_second(100).burst(20).batches(5, second), "100 tokens come back"),
         (Limit::per_second(100).burst(20).batches(0, second), "out of range"),
         (Limit::per_second(100).burst(20).batches(5, 2 * second), "out of range"),
