@@ -31,6 +31,7 @@ mod network;
 mod outage;
 mod process;
 mod push;
+mod rate;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
@@ -115,6 +116,7 @@ fn groups() -> Vec<Group> {
         multi::group(),
         leader::group(),
         cells::group(),
+        rate::group(),
         client::group(),
         cancel::group(),
         #[cfg(feature = "blocking")]

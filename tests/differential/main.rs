@@ -12,6 +12,7 @@ mod pair;
 mod sequence;
 #[path = "../servers/mod.rs"]
 mod servers;
+mod twins;
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -70,7 +71,9 @@ fn main() -> ExitCode {
     }
     let ignored = missing.is_some() && std::env::var_os("CI").is_none();
     let trial = Trial::test("the_scripts_follow_the_rules", the_scripts_follow_the_rules);
-    libtest_mimic::run(&Arguments::from_args(), vec![trial.with_ignored_flag(ignored)]).exit_code()
+    let twins = Trial::test("the_twins_follow_the_rules", twins::the_twins_follow_the_rules);
+    let trials = [trial, twins].map(|trial| trial.with_ignored_flag(ignored));
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
 }
 
 fn the_scripts_follow_the_rules() -> Result<(), Failed> {
