@@ -59,6 +59,7 @@ impl Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Limit(Limit),
     Ls(Ls),
     Show(Show),
     Break(Break),
@@ -177,6 +178,56 @@ pub(crate) enum IfKilled {
     Keep,
     /// It and all that it has started get TERM and, after the grace period, KILL
     Stop,
+}
+
+/// Run a command only as often as a rate allows
+///
+/// All who use the same NAME and rate share the limit, on this machine or on all that use the engine. If it is used up,
+/// nothing is run, and what is said tells when to come back; with --wait it is waited for. Without a command it only
+/// asks, and ends with 0 or 75.
+///
+/// The limit is a token bucket: up to --burst pass at once, and what was used comes back at the rate.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = exit::LIMIT_HELP)]
+pub(crate) struct Limit {
+    /// What is limited: any text
+    #[arg(value_name = "NAME", value_parser = OsStringValueParser::new().try_map(name::parse))]
+    pub(crate) name: String,
+
+    /// The command to run, after `--`
+    #[arg(value_name = "CMD", last = true)]
+    pub(crate) command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) on: On,
+
+    /// How many in which time: `10/s`, `100/m`, `5/h`, `1000/d`, `3/90s`
+    #[arg(long, value_name = "N/TIME", value_parser = crate::limit::parse_rate)]
+    pub(crate) rate: crate::limit::Rate,
+
+    /// How many can pass at once [default: the N of the rate]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) burst: Option<u32>,
+
+    /// Limit each KEY for itself: a user, a host, an address
+    #[arg(long, value_name = "KEY", default_value = "", hide_default_value = true)]
+    pub(crate) key: String,
+
+    /// How much it counts
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cost: u32,
+
+    /// Wait until it may pass: for ever, or as `--wait=30s` says
+    #[arg(long, value_name = "D", num_args = 0..=1, require_equals = true, default_missing_value = "365d", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+
+    /// What to end with if the limit is used up
+    #[arg(long, value_name = "CODE", default_value_t = exit::BUSY)]
+    pub(crate) exit_if_limited: u8,
+
+    /// Print the verdict as one JSON object; without a command
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) json: bool,
 }
 
 /// List the names in use

@@ -53,6 +53,18 @@ Exit codes:
 A release that the engine did not hear, although the lease stood to the end of the command, is told on
 stderr and leaves the command's code as it is; the name is free when the lease ends.";
 
+/// What `limit` ends with, for its help and the manual.
+pub(crate) const LIMIT_HELP: &str = "\
+Exit codes:
+  The command's own code, or 0 without a command; or
+  64     the command line is wrong, or the cost is more than the burst and can never pass
+  69     the engine can not be reached or used; nothing was started
+  74     the output could not be written
+  75     the limit is used up (or the code of --exit-if-limited); nothing was started
+  126    the command was found but could not be started
+  127    the command was not found
+  128+N  signal N ended the command, or the wait";
+
 /// The codes of the commands that look, for their help and the manual.
 pub(crate) const LOOK_HELP: &str = "\
 Exit codes:

@@ -13,6 +13,7 @@ mod child;
 mod connect;
 mod duration;
 mod exit;
+mod limit;
 mod list;
 mod manual;
 mod name;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     };
     end(match args.command {
         Command::Run(args) => connect::block_on(run::run(&args)),
+        Command::Limit(args) => connect::block_on(limit::limit(&args)),
         Command::Ls(args) => connect::block_on(list::list(&args)),
         Command::Show(args) => connect::block_on(show::show(&args)),
         Command::Break(args) => connect::block_on(break_::break_(&args)),

@@ -3,6 +3,7 @@
 mod breaking;
 mod documents;
 mod killed;
+mod limiting;
 mod looking;
 mod losing;
 mod nested;
