@@ -131,6 +131,55 @@ impl State {
         idle.then_some(self.last)
     }
 
+    /// From when on this state does what one does that nobody uses, if nobody asks before: the end
+    /// of the last claim. `None` if more than the passing of time is needed, or if something is left
+    /// after it: a waiter, a lock delay, a log, another capacity than the declared one.
+    pub fn idle_from(&self) -> Option<Micros> {
+        let plain = self.waiting == 0
+            && self.log.is_none()
+            && self.capacity == self.declared
+            && self.claims.iter().all(|claim| claim.lock_delay == 0);
+        plain.then(|| self.claims.iter().map(|claim| claim.expires).fold(self.closed_until, Micros::max))
+    }
+
+    /// Moves all times and tokens by `offset`.
+    ///
+    /// The rules compare times and tokens with each other and with the time that they are given, on
+    /// one number line. So what is decided at 0 and then moved is what would have been decided then.
+    pub fn shift(&mut self, offset: Micros) {
+        // What stands for "none" stays.
+        let move_all_but = |none: u64| {
+            move |number: &mut u64| {
+                if *number != none {
+                    *number += offset;
+                }
+            }
+        };
+        self.last += offset;
+        move_all_but(Micros::MAX)(&mut self.next_expiry);
+        move_all_but(0)(&mut self.closed_until);
+        for claim in &mut self.claims {
+            claim.token += offset;
+            claim.expires += offset;
+            claim.since += offset;
+        }
+        if let Some(upgrade) = &mut self.upgrade {
+            upgrade.alive_until += offset;
+        }
+        if let Some(log) = &mut self.log {
+            log.changed_at += offset;
+            log.changes.iter_mut().for_each(|change| move_all_but(0)(&mut change.token));
+        }
+    }
+
+    /// The claim of a name that one owner holds whole.
+    pub fn sole_claim(&self) -> Option<&Claim> {
+        match &*self.claims {
+            [claim] if claim.weight == self.capacity => Some(claim),
+            _ => None,
+        }
+    }
+
     /// Asks for a claim, or asks again.
     pub fn ask<Q: Queue>(
         &mut self,

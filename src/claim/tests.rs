@@ -684,3 +684,35 @@ fn a_lock_delay_that_is_over_stays_over_when_the_clock_is_set_back() {
     name.release(2);
     name.granted(&mutex(3));
 }
+
+#[test]
+fn a_name_is_idle_when_only_its_claims_must_end() {
+    let mut name = Name::new();
+    assert_eq!(name.state.idle_from(), Some(0));
+    name.granted(&mutex(1));
+    assert_eq!(name.state.idle_from(), Some(name.now + micros(LEASE)));
+    assert_eq!(name.state.sole_claim().map(|claim| claim.owner), Some(owner(1)));
+    assert!(name.ask(&mutex(2)).wakes.is_empty());
+    assert_eq!(name.state.idle_from(), None, "somebody waits");
+
+    let mut name = Name::new();
+    name.granted(&Ask { lock_delay: LEASE, ..mutex(1) });
+    assert_eq!(name.state.idle_from(), None, "it will be closed for a while");
+
+    let mut name = Name::new();
+    name.granted(&candidate(1));
+    assert_eq!(name.state.idle_from(), None, "its log is kept");
+
+    let mut name = Name::new();
+    name.granted(&of(1, 1, 4));
+    assert_eq!(name.state.sole_claim(), None, "there is room for others");
+    name.with(|state, queue, world| state.resize(queue, 4, 6, world).unwrap().answer.unwrap());
+    assert_eq!(name.state.idle_from(), None, "its capacity is another one than the declared");
+}
+
+#[test]
+fn what_stands_for_none_is_not_moved() {
+    let mut state = State::new(7);
+    state.shift(100);
+    assert_eq!(state, State::new(107));
+}

@@ -198,6 +198,52 @@ proptest! {
         }
     }
 
+    /// What an SQL engine does with a name that nobody uses: it asks at time 0 and adds the time.
+    #[test]
+    fn an_idle_name_is_as_good_as_none(requests in vec(request(), 1..30), wait in 0..10 * SECOND, weight in 1..=4u32) {
+        let mut checked = Checked { name: Name::new(), highest: 0, cut: false };
+        for request in &requests {
+            checked.check(request);
+            let Some(idle_from) = checked.name.state.idle_from() else { continue };
+            let mut name = Name { state: checked.name.state.clone(), queue: MemoryQueue::default(), ..Name::new() };
+            // Tokens that are ahead of the clock need the rule.
+            name.now = idle_from.max(checked.name.now).max(name.state.last) + wait;
+            let ask = Checked::ask(9, weight, true);
+            let mut new = Name { state: State::new(0), now: 0, ..Name::new() };
+            let (Answer::Granted(ruled), Answer::Granted(mut moved)) = (name.ask(&ask).answer, new.ask(&ask).answer)
+            else {
+                panic!("an idle name is free");
+            };
+            moved.token += name.now;
+            new.state.shift(name.now);
+            // A name that was used before may have given the very token that is the time.
+            prop_assert!(moved.token == ruled.token || moved.token == ruled.token + 1);
+            prop_assert_eq!(moved.tokens, ruled.tokens);
+            let claims = |state: &State| -> Vec<Claim> {
+                state.claims.iter().map(|claim| Claim { token: 0, ..claim.clone() }).collect()
+            };
+            prop_assert_eq!(claims(&new.state), claims(&name.state));
+            prop_assert_eq!(new.state.idle_from(), name.state.idle_from());
+            prop_assert_eq!(new.state.waiting, 0);
+            prop_assert_eq!((new.state.capacity, new.state.used), (name.state.capacity, name.state.used));
+        }
+    }
+
+    /// Times and tokens are on one number line: it does not matter where it starts.
+    #[test]
+    fn what_is_decided_earlier_and_moved_is_the_same(requests in vec(request(), 1..60), offset in 1..SECOND * 1000) {
+        let mut early = Checked { name: Name::new(), highest: 0, cut: false };
+        let mut late = Checked { name: Name::new(), highest: 0, cut: false };
+        late.name.now += offset;
+        late.name.state.skip_tokens(offset);
+        for request in &requests {
+            prop_assert_eq!(early.run(request), late.run(request));
+            let mut moved = early.name.state.clone();
+            moved.shift(offset);
+            prop_assert_eq!(&moved, &late.name.state);
+        }
+    }
+
     #[test]
     fn everything_ends_by_itself(requests in vec(request(), 1..60)) {
         let mut checked = Checked { name: Name::new(), highest: 0, cut: false };
