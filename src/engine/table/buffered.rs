@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::row::{self, Record};
+use super::row::Record;
 use super::{Keep, Notice, Request, Waiters, run};
 use crate::claim::{Micros, OwnerId, Queue, Waiter, World};
 use crate::name::Name;
@@ -16,9 +16,9 @@ use crate::name::Name;
 /// What was read of a name, all at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
-    /// The row of the name, if there is one.
-    pub(crate) row: Option<Vec<u8>>,
-    /// What a new record starts with. Needed only if there is no row.
+    /// The record of the name, if there is one.
+    pub(crate) record: Option<Record>,
+    /// What a new record starts with. Needed only if there is none.
     pub(crate) floor: u64,
     /// The first waiters, in order, by their place.
     pub(crate) first: Vec<(u64, Waiter)>,
@@ -58,7 +58,7 @@ pub(crate) enum RowChange {
     /// It stays as it was read.
     Unchanged,
     /// It is written.
-    Put(Vec<u8>),
+    Put(Box<Record>),
     /// It is deleted if there is one, after the floor was raised to this.
     Delete { floor: Option<u64> },
 }
@@ -77,16 +77,9 @@ pub(crate) enum QueueChange {
     },
 }
 
-/// Why there is no plan. Nothing has happened.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PlanError {
-    /// The rule needs more of the first waiters than were read.
-    #[error("more waiters must be read")]
-    MoreWaiters,
-    /// The row can not be read, or not be written.
-    #[error(transparent)]
-    Row(#[from] postcard::Error),
-}
+/// The rule needs more of the first waiters than were read. Nothing has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MoreWaiters;
 
 /// Runs a request on what was read. `longest` is the longest key that the store can have.
 pub(crate) fn plan<R: Request>(
@@ -95,20 +88,16 @@ pub(crate) fn plan<R: Request>(
     snapshot: &Snapshot,
     world: World<'_>,
     request: &R,
-) -> Result<Plan<R::Answer>, PlanError> {
-    let mut record = match &snapshot.row {
-        Some(bytes) => row::decode(bytes)?,
-        None => Record::new(name, longest, snapshot.floor),
-    };
+) -> Result<Plan<R::Answer>, MoreWaiters> {
+    let new = || Record::new(name, longest, snapshot.floor);
+    let mut record = snapshot.record.clone().unwrap_or_else(new);
     let mut queue = BufferedQueue::new(snapshot, request.owner(), &mut record.next_place);
     let outcome = run(&mut record.state, &mut queue, world, request)?;
     let queue = queue.changes;
     let row = match outcome.keep {
         Keep::Forget { floor } => RowChange::Delete { floor },
-        Keep::Store => {
-            let bytes = row::encode(&record)?;
-            if snapshot.row.as_ref() == Some(&bytes) { RowChange::Unchanged } else { RowChange::Put(bytes) }
-        }
+        Keep::Store if snapshot.record.as_ref() == Some(&record) => RowChange::Unchanged,
+        Keep::Store => RowChange::Put(Box::new(record)),
     };
     Ok(Plan { answer: outcome.answer, row, queue, notices: outcome.notices, changed: outcome.changed })
 }
@@ -136,29 +125,29 @@ impl<'a> BufferedQueue<'a> {
     }
 
     /// The place of a waiter; an error if it may have one that was not read.
-    fn place_of(&self, owner: OwnerId) -> Result<Option<u64>, PlanError> {
+    fn place_of(&self, owner: OwnerId) -> Result<Option<u64>, MoreWaiters> {
         let known = self.known.iter().find(|(_, waiter)| waiter.owner == owner);
         match known {
             Some((place, _)) => Ok(Some(*place)),
             None if self.known_below == u64::MAX || self.asker == Some(owner) => Ok(None),
-            None => Err(PlanError::MoreWaiters),
+            None => Err(MoreWaiters),
         }
     }
 }
 
 impl Queue for BufferedQueue<'_> {
-    type Error = PlanError;
+    type Error = MoreWaiters;
 
-    fn first(&self) -> Result<Option<Waiter>, PlanError> {
+    fn first(&self) -> Result<Option<Waiter>, MoreWaiters> {
         match self.known.first_key_value() {
             Some((place, waiter)) if *place < self.known_below => Ok(Some(waiter.clone())),
             None if self.known_below == u64::MAX => Ok(None),
             // Another one may come before it.
-            _ => Err(PlanError::MoreWaiters),
+            _ => Err(MoreWaiters),
         }
     }
 
-    fn push(&mut self, waiter: Waiter) -> Result<(), PlanError> {
+    fn push(&mut self, waiter: Waiter) -> Result<(), MoreWaiters> {
         let place = *self.next_place;
         *self.next_place += 1;
         self.changes.insert(place, QueueChange::Insert(waiter.clone()));
@@ -166,7 +155,7 @@ impl Queue for BufferedQueue<'_> {
         Ok(())
     }
 
-    fn touch(&mut self, owner: OwnerId, alive_until: Micros) -> Result<bool, PlanError> {
+    fn touch(&mut self, owner: OwnerId, alive_until: Micros) -> Result<bool, MoreWaiters> {
         let Some(place) = self.place_of(owner)? else { return Ok(false) };
         if let Some(waiter) = self.known.get_mut(&place) {
             waiter.alive_until = alive_until;
@@ -178,7 +167,7 @@ impl Queue for BufferedQueue<'_> {
         Ok(true)
     }
 
-    fn remove(&mut self, owner: OwnerId) -> Result<bool, PlanError> {
+    fn remove(&mut self, owner: OwnerId) -> Result<bool, MoreWaiters> {
         let Some(place) = self.place_of(owner)? else { return Ok(false) };
         self.known.remove(&place);
         match self.changes.get(&place) {
@@ -191,9 +180,9 @@ impl Queue for BufferedQueue<'_> {
 }
 
 impl Waiters for BufferedQueue<'_> {
-    fn waiters(&self) -> Result<Vec<Waiter>, PlanError> {
+    fn waiters(&self) -> Result<Vec<Waiter>, MoreWaiters> {
         if self.known_below < u64::MAX {
-            return Err(PlanError::MoreWaiters);
+            return Err(MoreWaiters);
         }
         Ok(self.known.values().cloned().collect())
     }

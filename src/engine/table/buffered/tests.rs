@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::{Acquire, Alter, Break, Look, Release, Resize, Sweep};
+use super::super::{Acquire, Alter, Break, Look, Release, Resize, Sweep, row};
 use super::*;
 use crate::claim::{Alteration, Ask, MemoryQueue, Seat, State};
 use crate::name::Family;
@@ -103,7 +103,7 @@ impl Rows {
         let row = |(place, waiter): (&u64, &Waiter)| (*place, waiter.clone());
         let own = |(_, waiter): &(&u64, &Waiter)| Some(waiter.owner) == asker;
         Snapshot {
-            row: self.row.clone(),
+            record: self.row.as_ref().map(|bytes| row::decode(bytes).expect("a row")),
             floor: if self.row.is_none() { self.floor } else { 0 },
             first: self.queue.iter().take(most).map(row).collect(),
             rest: if self.queue.len() < most { Rest::None } else { Rest::Unread },
@@ -129,7 +129,7 @@ impl Rows {
         }
         match &plan.row {
             RowChange::Unchanged => {}
-            RowChange::Put(bytes) => self.row = Some(bytes.clone()),
+            RowChange::Put(record) => self.row = Some(row::encode(record).expect("a row")),
             RowChange::Delete { floor } => {
                 self.floor = self.floor.max(floor.unwrap_or(0));
                 self.row = None;
@@ -182,12 +182,11 @@ impl Pair {
         let plan = loop {
             match plan(&self.name, 50, &self.rows.read(most, request.owner()), world, request) {
                 Ok(plan) => break plan,
-                Err(PlanError::MoreWaiters) => {
+                Err(MoreWaiters) => {
                     assert!(most <= waiting, "all {waiting} waiters were read");
                     self.again += 1;
                     most += 1;
                 }
-                Err(error) => panic!("{error}"),
             }
         };
         self.partial += u32::from(most < waiting);
