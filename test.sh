@@ -4,14 +4,17 @@ set -eu
 cd "$(dirname "$0")"
 
 # What each package is for: strace kills a process at a chosen system call, util-linux makes small and read-only disks and
-# lets a server die with the test that started it, redis-server is that server (on ports of its own: one that the package
-# starts does not matter), openssl makes its certificates, procps and the C compiler are what a bare image may lack. Python, Node and Go run the clients
-# of others that share locks with us.
+# lets a server die with the test that started it, redis-server, postgresql, pgbouncer and mariadb-server are those servers
+# (on ports of their own: one that a package starts does not matter), openssl makes their certificates, procps and the C
+# compiler are what a bare image may lack. Python, Node and Go run the clients of others that share locks with us.
 needed=""
 for pair in strace:strace unshare:util-linux flock:util-linux setpriv:util-linux redis-server:redis-server \
-  cc:build-essential openssl:openssl python3:python3 node:nodejs npm:npm go:golang-go; do
-  command -v "${pair%%:*}" >/dev/null 2>&1 || needed="$needed ${pair##*:}"
+  pgbouncer:pgbouncer mariadbd:mariadb-server cc:build-essential openssl:openssl python3:python3 node:nodejs npm:npm \
+  go:golang-go; do
+  # Where Debian has servers, a user's path does not lead.
+  PATH="$PATH:/usr/sbin" command -v "${pair%%:*}" >/dev/null 2>&1 || needed="$needed ${pair##*:}"
 done
+ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || needed="$needed postgresql"
 # Debian has the two halves of Python's own `venv` in two packages.
 python3 -c 'import ensurepip' 2>/dev/null || needed="$needed python3-venv"
 if [ -n "$needed" ]; then

@@ -62,7 +62,7 @@ pub(crate) trait Bench: Any {
     fn pause(&self) -> Option<Box<dyn Any>> {
         let servers = self.servers();
         servers.iter().for_each(|server| server.pause());
-        let paused = Paused(servers.iter().map(|server| server.pid()).collect());
+        let paused = Paused(servers.iter().flat_map(|server| server.pids()).collect());
         (!paused.0.is_empty()).then(|| Box::new(paused) as Box<dyn Any>)
     }
     /// The store is about to be hurt. One that is kept for other cases must be kept no longer.

@@ -148,7 +148,9 @@ fn main() -> ExitCode {
             }
         }
     }
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let ended = libtest_mimic::run(&arguments, trials);
+    servers::drop_idle();
+    ended.exit_code()
 }
 
 /// What is missing is ignored on a laptop, and a failure in CI.

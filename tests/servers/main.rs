@@ -2,6 +2,7 @@
 //!
 //! The same binary is the process that is killed: `servers child` (see [`child`]).
 
+mod databases;
 #[path = "mod.rs"]
 mod servers;
 
@@ -15,13 +16,22 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Trial};
 use servers::{Clock, Connection, FrozenRedis, LIMIT, Proxy, Redis, Reply};
 
+/// A case by its name.
+type Case = (&'static str, fn());
+
 macro_rules! cases {
     ([$($case:ident),* $(,)?]) => { vec![$((stringify!($case), $case as fn())),*] };
 }
+use cases;
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("child") {
-        return child();
+    match std::env::args().nth(1).as_deref() {
+        Some("child") => return child(),
+        Some("postgres") => {
+            databases::child();
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
     }
     let cases = cases!([
         a_server_starts_fast_and_alone,
@@ -50,19 +60,22 @@ fn main() -> ExitCode {
         a_frozen_server_is_prompt_and_keeps_its_time,
         a_frozen_server_sees_by_itself_that_time_has_moved,
     ]);
-    let missing = Redis::missing().or_else(Clock::missing);
-    if let Some(missing) = &missing {
-        eprintln!("servers: {missing} is missing; `./test.sh` installs it");
+    let redis = (Redis::missing().or_else(Clock::missing), cases);
+    let mut trials = Vec::new();
+    for (missing, cases) in [redis].into_iter().chain(databases::groups()) {
+        if let Some(missing) = &missing {
+            eprintln!("servers: {missing} is missing; `./test.sh` installs it");
+        }
+        let ignored = missing.is_some() && std::env::var_os("CI").is_none();
+        trials.extend(cases.into_iter().map(|(name, case): Case| {
+            let run = move || {
+                case();
+                Ok(())
+            };
+            Trial::test(name, run).with_ignored_flag(ignored)
+        }));
     }
-    let ignored = missing.is_some() && std::env::var_os("CI").is_none();
-    let trial = |(name, case): (&str, fn())| {
-        Trial::test(name, move || {
-            case();
-            Ok(())
-        })
-        .with_ignored_flag(ignored)
-    };
-    libtest_mimic::run(&Arguments::from_args(), cases.into_iter().map(trial).collect()).exit_code()
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 /// Starts a server, says which and where, and waits to be killed.
@@ -217,7 +230,7 @@ fn a_server_dies_with_its_parent() {
     let pid: u32 = pid.parse().expect("a process");
     assert!(!dead(pid));
     let cmdline = fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("a process");
-    assert!(cmdline.starts_with("redis-server"), "{cmdline}");
+    assert!(cmdline.contains("redis-server"), "{cmdline}");
     parent.kill().expect("a child");
     parent.wait().expect("a child");
     servers::until("the server is dead", || dead(pid));

@@ -1,20 +1,37 @@
 //! Servers that take long to start, kept between the cases that use them.
 
 use std::ops::Deref;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, Once};
 
 /// What is idle. A case that takes something has it to itself.
-pub(crate) struct Pool<T: 'static>(Mutex<Vec<T>>);
+pub(crate) struct Pool<T: 'static> {
+    idle: Mutex<Vec<T>>,
+    listed: Once,
+}
 
-impl<T> Pool<T> {
+/// How the pools are emptied that were used.
+static USED: Mutex<Vec<Box<dyn Fn() + Send>>> = Mutex::new(Vec::new());
+
+/// Drops what is idle, at the end of a test binary: the system would end the servers and leave
+/// their directories.
+pub(crate) fn drop_idle() {
+    let used = std::mem::take(&mut *USED.lock().expect("no panic"));
+    used.iter().for_each(|empty| empty());
+}
+
+impl<T: Send> Pool<T> {
     pub(crate) const fn new() -> Pool<T> {
-        Pool(Mutex::new(Vec::new()))
+        Pool { idle: Mutex::new(Vec::new()), listed: Once::new() }
     }
 
     /// Something idle, or something new.
     pub(crate) fn take(&'static self, start: impl FnOnce() -> T) -> Pooled<T> {
-        let idle = self.0.lock().expect("no panic").pop();
+        self.listed.call_once(|| {
+            let empty = || drop(std::mem::take(&mut *self.idle.lock().expect("no panic")));
+            USED.lock().expect("no panic").push(Box::new(empty));
+        });
+        let idle = self.idle.lock().expect("no panic").pop();
         Pooled { value: Some(idle.unwrap_or_else(start)), pool: self, spoilt: AtomicBool::new(false) }
     }
 }
@@ -47,7 +64,7 @@ impl<T> Drop for Pooled<T> {
         if !self.spoilt.load(Ordering::Acquire)
             && !std::thread::panicking()
             && let Some(value) = self.value.take()
-            && let Ok(mut idle) = self.pool.0.lock()
+            && let Ok(mut idle) = self.pool.idle.lock()
         {
             idle.push(value);
         }

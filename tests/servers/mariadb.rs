@@ -1,0 +1,184 @@
+//! A MariaDB server.
+//!
+//! Nothing waits for the disk unless the arguments say so (`--innodb-flush-log-at-trx-commit=1`). A
+//! server that is killed loses nothing by that; a machine would. `root` needs no password on this
+//! machine. The user `leasehold` has the password `secret` and all rights in the database
+//! `leasehold`.
+
+use std::fs;
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::process::{User, find, output};
+use super::server::{Place, Program, Server, own};
+use super::{Certificates, LIMIT, not_installed, template};
+
+/// A server of one's own.
+pub(crate) type MariaDb = Server<MariaDbProgram>;
+
+/// What a server is told when it starts.
+pub(crate) struct MariaDbProgram {
+    arguments: Vec<String>,
+}
+
+const USERS: &str = "\
+flush privileges;
+create user leasehold@'%' identified by 'secret';
+grant all privileges on leasehold.* to leasehold@'%';
+";
+
+impl MariaDbProgram {
+    fn create_template(data: &Path) {
+        let users = data.with_extension("sql");
+        fs::write(&users, USERS).expect("a file");
+        own(&users, User::NotRoot);
+        let mut init = User::NotRoot.command("mariadb-install-db");
+        init.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
+        init.arg(format!("--extra-file={}", users.display()));
+        init.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
+        // Small files are copied fast.
+        init.args(["--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"]);
+        output(init, 6 * LIMIT).unwrap_or_else(|error| panic!("mariadb-install-db: {error}"));
+    }
+}
+
+impl Program for MariaDbProgram {
+    fn name(&self) -> &'static str {
+        "mariadbd"
+    }
+
+    fn user(&self) -> User {
+        User::NotRoot
+    }
+
+    fn create_data(&self, place: &Place) {
+        let data = place.data();
+        template::fill(&data, self.user(), "mariadbd", "mariadb", MariaDbProgram::create_template);
+    }
+
+    fn arguments(&self, place: &Place, command: &mut Command) {
+        command.arg("--no-defaults").arg(format!("--datadir={}", place.data().display()));
+        command.arg(format!("--socket={}", place.home().join("socket").display()));
+        command.arg(format!("--pid-file={}", place.home().join("pid").display()));
+        command.args(["--bind-address=127.0.0.1", &format!("--port={}", place.port())]);
+        command.args(["--skip-name-resolve", "--skip-log-bin", "--innodb-buffer-pool-size=32M"]);
+        command.args(["--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=2"]);
+        command.args(&self.arguments);
+    }
+
+    /// A server that takes connections greets whoever comes.
+    fn answers(&self, place: &Place) -> bool {
+        let greet = || -> std::io::Result<u8> {
+            let mut stream = TcpStream::connect(("127.0.0.1", place.port()))?;
+            stream.set_read_timeout(Some(LIMIT))?;
+            let mut start = [0; 5];
+            stream.read_exact(&mut start)?;
+            Ok(start[4])
+        };
+        const ERROR: u8 = 0xff;
+        greet().is_ok_and(|kind| kind != ERROR)
+    }
+}
+
+impl MariaDb {
+    /// What must be installed first.
+    pub(crate) fn missing() -> Option<String> {
+        not_installed(&["mariadbd", "mariadb-install-db", "mariadb", "setpriv"])
+    }
+
+    /// A server that answers.
+    pub(crate) fn start() -> MariaDb {
+        MariaDb::start_with(&[])
+    }
+
+    /// A server with more arguments, which win over those that every server gets.
+    #[track_caller]
+    pub(crate) fn start_with(arguments: &[&str]) -> MariaDb {
+        MariaDb::try_start_with(arguments).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A server with more arguments, or what it said before it ended.
+    pub(crate) fn try_start_with(arguments: &[&str]) -> Result<MariaDb, String> {
+        let mariadb = MariaDb::prepare(arguments);
+        mariadb.try_run()?;
+        mariadb.fresh_database();
+        Ok(mariadb)
+    }
+
+    /// A server that also speaks TLS; `name` is the certificate that it shows.
+    pub(crate) fn start_tls(certificates: &Certificates, name: &str) -> MariaDb {
+        let mariadb =
+            MariaDb::prepare(&["--ssl-cert=../server.crt", "--ssl-key=../server.key", "--ssl-ca=../ca.crt"]);
+        for (from, to) in [(format!("{name}.crt"), "server.crt"), (format!("{name}.key"), "server.key")] {
+            mariadb.give(&certificates.path(&from), to);
+        }
+        mariadb.give(&certificates.path("ca.crt"), "ca.crt");
+        mariadb.run();
+        mariadb.fresh_database();
+        mariadb
+    }
+
+    fn prepare(arguments: &[&str]) -> MariaDb {
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Server::create(MariaDbProgram { arguments })
+    }
+
+    /// Copies a file to where the server finds it, readable to no other.
+    fn give(&self, from: &Path, name: &str) {
+        let to = self.home().join(name);
+        fs::copy(from, &to).expect("a file");
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).expect("ours");
+        own(&to, User::NotRoot);
+    }
+
+    /// Ends the server as an administrator does: clients are told, and data is written.
+    pub(crate) fn stop(&self) {
+        self.end(Signal::TERM);
+    }
+
+    /// Makes the database `leasehold` an empty one.
+    pub(crate) fn fresh_database(&self) {
+        self.sql("drop database if exists leasehold; create database leasehold");
+    }
+
+    pub(crate) fn url(&self) -> String {
+        MariaDb::url_at(self.port())
+    }
+
+    /// The URL of the database `leasehold` at a port: that of a server or a proxy.
+    pub(crate) fn url_at(port: u16) -> String {
+        format!("mysql://leasehold:secret@127.0.0.1:{port}/leasehold")
+    }
+
+    /// What statements give, run by `root`: a line per row, columns divided by tabs.
+    #[track_caller]
+    pub(crate) fn sql(&self, statements: &str) -> String {
+        self.try_sql("", statements, 3 * LIMIT).unwrap_or_else(|error| panic!("{statements}: {error}"))
+    }
+
+    /// The same in the database `leasehold`.
+    #[track_caller]
+    pub(crate) fn query(&self, statements: &str) -> String {
+        self.try_sql("leasehold", statements, 3 * LIMIT)
+            .unwrap_or_else(|error| panic!("{statements}: {error}"))
+    }
+
+    /// The same in any database, or what went wrong.
+    pub(crate) fn try_sql(
+        &self,
+        database: &str,
+        statements: &str,
+        limit: Duration,
+    ) -> Result<String, String> {
+        let mut client = Command::new(find("mariadb").expect("installed"));
+        client.args(["--no-defaults", "--batch", "--skip-column-names", "-h", "127.0.0.1", "-u", "root"]);
+        client.args(["-P", &self.port().to_string(), "-e", statements, database]);
+        output(client, limit)
+    }
+}
