@@ -20,6 +20,7 @@ use crate::nearest::nearest;
 /// | `redis://HOST:PORT/DB` | claims in a Redis server |
 /// | `redis+sentinel://HOST,HOST/NAME/DB` | the same, wherever the sentinels say that its primary is |
 /// | `redis+cluster://HOST:PORT,HOST:PORT` | claims in a Redis Cluster |
+/// | `postgres://USER@HOST/DATABASE` | claims in a table of a PostgreSQL database |
 /// | `redlock://HOST:PORT,HOST:PORT,HOST:PORT` | claims at a majority of independent Redis servers |
 ///
 /// # Errors
@@ -142,7 +143,14 @@ const SCHEMES: &[Scheme] = &[
         feature: "redis-tls",
         open: with_feature!("redis-tls", open_redlock),
     },
+    postgres("postgres", "postgres://USER@HOST/DATABASE"),
+    postgres("postgresql", "postgresql://USER@HOST/DATABASE"),
 ];
+
+const fn postgres(scheme: &'static str, example: &'static str) -> Scheme {
+    let open = with_feature!("postgres", open_postgres);
+    Scheme { scheme, engine: "postgres", example, port: Some(5432), feature: "postgres", open }
+}
 
 const fn redis(scheme: &'static str, example: &'static str) -> Scheme {
     let open = with_feature!("redis", open_redis);
@@ -182,6 +190,11 @@ fn open_redlock<'a>(url: &'a str, _: &'a Options) -> Reply<'a, Box<dyn Engine>> 
     Box::pin(
         async move { Ok(Box::new(crate::engine::redlock::Redlock::open(url).await?) as Box<dyn Engine>) },
     )
+}
+
+#[cfg(feature = "postgres")]
+fn open_postgres<'a>(url: &'a str, _: &'a Options) -> Reply<'a, Box<dyn Engine>> {
+    Box::pin(async move { Ok(Box::new(crate::engine::postgres::open(url).await?) as Box<dyn Engine>) })
 }
 
 /// The error for a text whose scheme is not in the table, with what was probably meant.

@@ -36,11 +36,15 @@ pub mod cell;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
 pub mod redlock;
 pub(crate) mod shown;
+#[cfg(feature = "_sql")]
+pub(crate) mod sql;
 #[cfg(feature = "_server")]
 pub(crate) mod supervise;
 pub(crate) mod table;
@@ -144,6 +148,12 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Statements that check in a transaction of the caller's that a claim is current, if the engine is
+    /// a database: see [`crate::Guard::verify_sql`].
+    fn verify_sql(&self, _name: &Name, _token: u64) -> Option<VerifySql> {
+        None
+    }
+
     /// Lets go of what the engine holds outside this process: connections, its seat.
     fn close(&self) -> Reply<'_, ()>;
 
@@ -151,6 +161,24 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     fn trouble(&self) -> Option<String> {
         None
     }
+}
+
+/// Statements that check, in a transaction of the caller's, that a claim is current.
+///
+/// Both take two parameters: the key of the name as bytes, and the token as a 64-bit number. They lock
+/// the row of the name until the transaction ends, so nobody else can take the name before that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifySql {
+    /// Gives one row if the claim is current, and none if it is not.
+    pub select: String,
+    /// Fails if the claim is not current (division by zero), so that the transaction can not be
+    /// committed.
+    pub or_fail: String,
+    /// The first parameter.
+    pub key: Vec<u8>,
+    /// The second parameter.
+    pub token: i64,
 }
 
 /// Whether there is a connection to a server.

@@ -22,8 +22,7 @@ use crate::claim::{
 };
 use crate::engine::{HeldClaim, Hint, View, Waiting};
 
-// Until an engine uses it whose rows are read over a network.
-#[cfg(all(test, feature = "_table"))]
+#[cfg(any(feature = "_sql", all(test, feature = "_table")))]
 pub(crate) mod buffered;
 pub(crate) mod cell;
 #[cfg(feature = "_table")]

@@ -56,6 +56,7 @@ pub(crate) enum LoginPlace {
     /// Before the first host, for all of them.
     First,
     /// Before any host, for that one. That of the first host is also for all that have none.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "some engines have one login"))]
     Each,
     /// In the options: there are no hosts, and the path is that of a unix socket.
     Options,
@@ -156,6 +157,7 @@ impl<'a> Url<'a> {
     }
 
     /// Who logs in at a host.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "some engines have one login"))]
     pub(crate) fn login_of<'h>(&'h self, host: &'h Host) -> &'h Login {
         host.login.as_ref().unwrap_or(&self.login)
     }
@@ -275,6 +277,7 @@ impl UrlOption<'_> {
     }
 
     /// The value as a duration.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "some engines have no such option"))]
     pub(crate) fn duration(&self, range: RangeInclusive<Duration>) -> Result<Duration> {
         let why = match duration::parse(&self.value) {
             Ok(duration) if range.contains(&duration) => return Ok(duration),

@@ -1,0 +1,59 @@
+//! Claims kept in a PostgreSQL database.
+//!
+//! A name is a row of a table. It is taken and given back by one statement each where nobody else
+//! uses it, and read and replaced by compare-and-set where somebody does: see [`super::sql`]. Time is
+//! read from the server (`clock_timestamp()`), never from the caller. A grant is on the server's disk
+//! before it is answered.
+//!
+//! Nothing depends on a session: claims survive the end of a connection, of a backend and of the
+//! server, and PgBouncer in transaction mode works. A standby that is promoted before it has heard of
+//! the last grants may give them again; use synchronous replication where that matters, and always
+//! check the token.
+
+use crate::engine::sql::{Sql, SqlEngine};
+use crate::engine::{AfterDeath, Guarantees, Reach};
+use crate::error::Result;
+use crate::random;
+
+use self::database::Postgres;
+use self::url::Place;
+
+mod connection;
+mod database;
+mod errors;
+mod listener;
+mod pool;
+mod schema;
+mod statements;
+#[cfg(feature = "postgres-tls")]
+mod tls;
+mod url;
+
+pub use self::schema::migration;
+
+/// The engine's label.
+const ENGINE: &str = "postgres";
+
+/// What the engine promises.
+pub(crate) const GUARANTEES: Guarantees = Guarantees {
+    engine: ENGINE,
+    reach: Reach::Network,
+    exclusion: "unless a promoted standby lacks the last grants",
+    tokens: "over restarts; over promotions as the clock moves on",
+    wakes: "by NOTIFY to the next waiter, or polling",
+    after_death: AfterDeath::AfterLease,
+    fair: true,
+    counts: true,
+    upgrades: true,
+    elects: true,
+    cells: true,
+    delays: true,
+};
+
+/// Connects to the database at a URL.
+pub(crate) async fn open(url: &str) -> Result<SqlEngine<Postgres>> {
+    let place = Place::parse(url)?;
+    let seat = random::number()?;
+    let (database, now) = Postgres::open(place, seat).await?;
+    Sql::open(database, seat, now)
+}

@@ -1,0 +1,311 @@
+//! Hearing what other clients say: one connection, made when a client first waits, holds or watches.
+//!
+//! PgBouncer in transaction mode takes `LISTEN` and delivers nothing. So a message is sent over another
+//! connection first. If it is not heard, nobody expects to be called: waiters ask again soon.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use sha2::Digest as _;
+use tokio::sync::{Notify, OnceCell, watch};
+use tokio::task::AbortHandle;
+
+use super::ENGINE;
+use super::connection::{Abort, Session};
+use super::database::Shared;
+use super::statements::{Tables, quoted};
+use crate::claim::{OwnerId, Seat};
+use crate::engine::Hint;
+use crate::engine::sql::row::key_of;
+use crate::engine::supervise::{Attempt, CONNECT_LIMIT, Connector, Supervisor};
+use crate::error::{Error, Result};
+use crate::name::Name;
+
+/// How long the first message may take.
+const FIRST_MESSAGE: Duration = Duration::from_secs(1);
+
+/// The channel on which a client is called.
+pub(super) fn seat_channel(seat: Seat) -> String {
+    format!("leasehold_{seat:016x}")
+}
+
+/// The channel on which changes to elections and cells are told, for all who use the same tables.
+pub(super) fn changed_channel(tables: &Tables) -> String {
+    format!("leasehold_changed_{}", digest(tables.names.as_bytes()))
+}
+
+/// The first half of a hash, in hexadecimal digits.
+fn digest(bytes: &[u8]) -> String {
+    let digest = sha2::Sha256::digest(bytes);
+    digest[..16].iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap_or_default();
+        text
+    })
+}
+
+/// What is said on a channel. Several are separated by spaces.
+pub(super) enum Message {
+    Hello,
+    Wake(OwnerId),
+    Broken(OwnerId),
+    /// The key of what has changed. Its hash is sent: keys are no text.
+    Changed(Vec<u8>),
+}
+
+impl Message {
+    pub(super) fn append(&self, text: &mut String) {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        match self {
+            Message::Hello => text.push('h'),
+            Message::Wake(owner) => write!(text, "w{owner:?}").unwrap_or_default(),
+            Message::Broken(owner) => write!(text, "b{owner:?}").unwrap_or_default(),
+            Message::Changed(key) => {
+                text.push('c');
+                text.push_str(&digest(key));
+            }
+        }
+    }
+}
+
+/// Hears what other clients say.
+#[derive(Debug)]
+pub(super) struct Listener {
+    heard: Arc<Heard>,
+    task: OnceLock<AbortHandle>,
+    supervisor: Arc<OnceCell<Supervisor<ListenConnector>>>,
+}
+
+/// Whether it is heard what others say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hearing {
+    /// It is not known yet, or there is no connection at the moment.
+    Unknown,
+    Hears,
+    /// Never: it is not wanted, or not possible.
+    Deaf,
+}
+
+/// What is heard, and what it means.
+#[derive(Debug)]
+struct Heard {
+    shared: Arc<Shared>,
+    hearing: watch::Sender<Hearing>,
+    hello: Notify,
+    /// What is watched, by the hash of its key, and how often.
+    watched: Mutex<HashMap<String, (Name, usize)>>,
+}
+
+impl Listener {
+    pub(super) fn new(shared: Arc<Shared>, wanted: bool) -> Listener {
+        let hearing = watch::Sender::new(if wanted { Hearing::Unknown } else { Hearing::Deaf });
+        let heard = Heard { shared, hearing, hello: Notify::new(), watched: Mutex::default() };
+        Listener { heard: Arc::new(heard), task: OnceLock::new(), supervisor: Arc::default() }
+    }
+
+    fn hearing(&self) -> Hearing {
+        *self.heard.hearing.borrow()
+    }
+
+    pub(super) fn hears(&self) -> bool {
+        self.hearing() == Hearing::Hears
+    }
+
+    /// Makes the connection, in the background.
+    pub(super) fn start(&self) {
+        if self.task.get().is_some() || self.hearing() == Hearing::Deaf {
+            return;
+        }
+        self.task.get_or_init(|| {
+            let (heard, supervisor) = (Arc::clone(&self.heard), Arc::clone(&self.supervisor));
+            let task = tokio::spawn(async move {
+                let connector = ListenConnector(Arc::clone(&heard));
+                let open = || Supervisor::open_or_retry(connector, CONNECT_LIMIT * 2);
+                if let Err(error) = supervisor.get_or_try_init(open).await {
+                    tracing::warn!(target: "leasehold", %error, "waiters poll: they can not be called");
+                    heard.hearing.send_replace(Hearing::Deaf);
+                }
+            });
+            task.abort_handle()
+        });
+    }
+
+    /// Starts to hear of changes to a name; false if nobody tells of them.
+    pub(super) async fn watch(&self, name: &Name) -> bool {
+        {
+            let mut watched = self.heard.watched();
+            let key = digest(&key_of(name));
+            watched.entry(key).or_insert_with(|| (name.clone(), 0)).1 += 1;
+        }
+        self.start();
+        // The caller's own limit may be longer; until it is known, changes are looked for.
+        let known = tokio::time::timeout(2 * FIRST_MESSAGE, self.heard.known()).await;
+        if known != Ok(Hearing::Hears) {
+            return false;
+        }
+        // A connection that is made now listens for changes by itself, for the name is noted.
+        let Some(session) = self.supervisor.get().and_then(Supervisor::connected_now) else { return true };
+        let listen = listen(&changed_channel(&self.heard.shared.server.names.tables));
+        session.client.batch_execute(&listen).await.is_ok()
+    }
+
+    pub(super) fn unwatch(&self, name: &Name) {
+        let mut watched = self.heard.watched();
+        let key = digest(&key_of(name));
+        if let Some((_, count)) = watched.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                watched.remove(&key);
+            }
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.heard.hearing.send_replace(Hearing::Deaf);
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+        if let Some(supervisor) = self.supervisor.get() {
+            supervisor.close();
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Heard {
+    fn watched(&self) -> MutexGuard<'_, HashMap<String, (Name, usize)>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it is known whether it is heard what others say.
+    async fn known(&self) -> Hearing {
+        let mut hearing = self.hearing.subscribe();
+        let known = hearing.wait_for(|hearing| *hearing != Hearing::Unknown).await;
+        known.map_or(Hearing::Deaf, |known| *known)
+    }
+
+    /// The connection has ended.
+    fn lost(&self) {
+        self.hearing.send_if_modified(|hearing| {
+            let heard = *hearing == Hearing::Hears;
+            if heard {
+                *hearing = Hearing::Unknown;
+            }
+            heard
+        });
+    }
+
+    /// Something may have been said that was not heard.
+    fn missed(&self) {
+        let server = &self.shared.server;
+        server.hint(Hint::WakeAll);
+        server.hint(Hint::Verify);
+        let watched: Vec<Name> = self.watched().values().map(|(name, _)| name.clone()).collect();
+        watched.into_iter().for_each(|name| server.hint(Hint::Changed(name)));
+    }
+
+    fn hear(&self, text: &str) {
+        for message in text.split(' ') {
+            let Some((kind, rest)) = message.split_at_checked(1) else { continue };
+            let owner = || u128::from_str_radix(rest, 16).map(OwnerId);
+            let hint = match (kind, owner()) {
+                ("h", _) => {
+                    self.hello.notify_one();
+                    continue;
+                }
+                ("w", Ok(owner)) => Hint::Wake(owner),
+                ("b", Ok(owner)) => Hint::Broken(owner),
+                ("c", _) => match self.watched().get(rest) {
+                    Some((name, _)) => Hint::Changed(name.clone()),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            self.shared.server.hint(hint);
+        }
+    }
+}
+
+fn listen(channel: &str) -> String {
+    format!("listen {}", quoted(channel))
+}
+
+/// Connects, and listens.
+#[derive(Debug)]
+struct ListenConnector(Arc<Heard>);
+
+impl Connector for ListenConnector {
+    type Session = Session;
+
+    fn engine(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn server(&self) -> &str {
+        &self.0.shared.server.names.server
+    }
+
+    fn secret(&self) -> Option<&str> {
+        self.0.shared.server.secret()
+    }
+
+    async fn connect(&self, attempt: Attempt) -> Result<Session> {
+        let heard = &self.0;
+        let shared = &heard.shared;
+        let (client, driver) = shared.server.connect().await?;
+        let hears = Arc::clone(heard);
+        let task = tokio::spawn(async move {
+            let why = driver.run(|message| hears.hear(message.payload())).await;
+            hears.lost();
+            attempt.lost(&why);
+        });
+        let mut abort = Abort(Some(task.abort_handle()));
+        let names = &shared.server.names;
+        let own = seat_channel(shared.seat);
+        let mut statement = listen(&own);
+        if !heard.watched().is_empty() {
+            statement = format!("{statement}; {}", listen(&changed_channel(&names.tables)));
+        }
+        let listening = client.batch_execute(&statement).await;
+        listening.map_err(|error| names.statement(error).into_error())?;
+        let mut hello = String::new();
+        Message::Hello.append(&mut hello);
+        // Made before it is sent.
+        let answered = heard.hello.notified();
+        shared.send(BTreeMap::from([(own, hello)])).await;
+        if tokio::time::timeout(FIRST_MESSAGE, answered).await.is_err() {
+            client.batch_execute("unlisten *").await.ok();
+            return Err(Error::Unsupported {
+                engine: ENGINE,
+                what: format!(
+                    "`{}` takes LISTEN and delivers no NOTIFY, as PgBouncer in transaction mode does; \
+                     `listen=off` says that this is meant",
+                    names.server
+                ),
+            });
+        }
+        heard.hearing.send_replace(Hearing::Hears);
+        // What was said before it listened was not heard: that a waiter's turn has come, that a claim
+        // was broken, that something has changed.
+        heard.missed();
+        abort.0 = None;
+        Ok(Session::new(client, 0, task.abort_handle()))
+    }
+
+    async fn probe(&self, session: &Session) -> std::result::Result<(), String> {
+        session.client.simple_query("select 1").await.map(|_| ()).map_err(|error| error.to_string())
+    }
+    // The connection for requests tells of it.
+    fn disconnected(&self, _: &str) {}
+
+    // Listening again, it has given the hints already.
+    fn connected_again(&self, _: String) {}
+}

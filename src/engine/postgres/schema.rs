@@ -1,0 +1,117 @@
+//! The tables: made on first use, or by a migration.
+
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
+use super::ENGINE;
+use super::errors::Names;
+use super::statements::{NOW, Statements, Tables, quoted};
+use super::url::is_prefix;
+use crate::claim::Micros;
+use crate::error::{Error, Result};
+
+/// The format of the tables.
+pub(super) const FORMAT: i32 = 1;
+
+/// The oldest server that has all that is needed.
+const OLDEST_SERVER: i32 = 120_000;
+
+const CREATE: &str = include_str!("create.sql");
+
+/// The statements that make the tables, for those who do not let programs do it.
+///
+/// `schema` and `prefix` are what the URL says as `schema=` and `table=`.
+///
+/// # Errors
+///
+/// [`Error::Invalid`] for a prefix that is too long.
+pub fn migration(schema: Option<&str>, prefix: Option<&str>) -> Result<String> {
+    let prefix = prefix.unwrap_or("leasehold");
+    if !is_prefix(prefix) {
+        return Err(Error::invalid("the prefix of the tables has one to 50 characters"));
+    }
+    let tables = Tables::new(schema, prefix);
+    Ok(format!("begin;\n\n{}\ncommit;\n", create(schema, &tables)))
+}
+
+fn create(schema: Option<&str>, tables: &Tables) -> String {
+    let schema = schema.map(|schema| format!("create schema if not exists {};\n\n", quoted(schema)));
+    schema.unwrap_or_default() + &tables.fill(CREATE)
+}
+
+/// Checks that a server is fit, makes the tables if they are missing, and says what time it is there.
+pub(super) async fn prepare(
+    client: &Client,
+    names: &Names,
+    schema: Option<&str>,
+    statements: &Statements,
+) -> Result<Micros> {
+    let query = format!(
+        "select current_setting('server_version_num')::integer, pg_is_in_recovery(), {NOW}, \
+         coalesce(bool_and(to_regclass(t.name) is not null), false) from unnest($1) as t (name)"
+    );
+    let tables: Vec<&str> = names.tables.all().to_vec();
+    let rows = client.query_typed(&query, &[(&tables, Type::TEXT_ARRAY)]).await;
+    let row = match rows {
+        Ok(rows) => rows.into_iter().next(),
+        // Of schemas that may not be looked into, the server says so.
+        Err(error) => return Err(names.statement(error).into_error()),
+    };
+    let Some(row) = row else { return Err(odd(names, "it does not answer a question with one row")) };
+    let server = &names.server;
+    let (version, standby, now, there): (i32, bool, i64, bool) =
+        (row.get(0), row.get(1), row.get(2), row.get(3));
+    if version < OLDEST_SERVER {
+        return Err(Error::Unsupported {
+            engine: ENGINE,
+            what: format!("`{server}` is PostgreSQL {}, and 12 or later is needed", version / 10_000),
+        });
+    }
+    if standby {
+        return Err(Error::Unavailable {
+            engine: ENGINE,
+            what: format!("`{server}` is a standby; connect to the primary"),
+            source: None,
+        });
+    }
+    if !there {
+        make(client, names, schema).await?;
+    }
+    let rows = client.query_typed(&statements.read_format, &[]).await;
+    let rows = rows.map_err(|error| names.statement(error).into_error())?;
+    match rows.first().map(|row| row.get(0)) {
+        Some(FORMAT) => Ok(now.max(0).cast_unsigned()),
+        Some(found) => Err(names.unknown_format(found)),
+        None => Err(odd(names, "its table of formats is empty; run what `leasehold sql postgres` prints")),
+    }
+}
+
+/// Makes the tables. Several clients may do that at once.
+async fn make(client: &Client, names: &Names, schema: Option<&str>) -> Result<()> {
+    const TRIES: u32 = 5;
+    let mut tried = 0;
+    loop {
+        tried += 1;
+        let Err(error) = client.batch_execute(&create(schema, &names.tables)).await else { return Ok(()) };
+        // `if not exists` looks before it makes: the one who was slower finds the name taken.
+        let raced = error.code().is_some_and(|code| {
+            [
+                SqlState::UNIQUE_VIOLATION,
+                SqlState::DUPLICATE_TABLE,
+                SqlState::DUPLICATE_OBJECT,
+                SqlState::DUPLICATE_SCHEMA,
+                SqlState::T_R_SERIALIZATION_FAILURE,
+                SqlState::T_R_DEADLOCK_DETECTED,
+            ]
+            .contains(code)
+        });
+        if !raced || tried == TRIES {
+            return Err(names.no_tables(error));
+        }
+    }
+}
+
+fn odd(names: &Names, what: &str) -> Error {
+    Error::Engine { engine: ENGINE, what: format!("`{}` is not fit: {what}", names.server), source: None }
+}
