@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::client::hold::Hold;
 pub use crate::client::hold::Standing;
 use crate::clock::Moment;
-use crate::error::{Loss, Result};
+use crate::engine::VerifySql;
+use crate::error::{Error, Loss, Result};
 use crate::token::Token;
 
 /// A name that is held.
@@ -177,6 +178,50 @@ impl Guard {
         };
         self.check()?;
         Ok(done)
+    }
+
+    /// Statements that check, inside a transaction of the caller's in the same database, that this
+    /// guard still holds its name. For engines that are databases.
+    ///
+    /// A transaction that runs one of them first, and then its own statements, commits only what was
+    /// done while the name was held: until it ends, nobody else can take the name, even if the lease is
+    /// over by then. This is stronger than a fencing token, and needs no column in the caller's tables.
+    ///
+    /// The guard must hold the name alone. While such a transaction is open the lease can not be
+    /// renewed, and the guard is *in doubt*; so keep it shorter than the lease. Release the guard after
+    /// the transaction has ended. If tasks of this process pass the name among themselves without the
+    /// engine ([`crate::Options::hand_over`]), the statements can not tell these tasks apart: make them
+    /// from the guard that is held, and run them before it is released.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Unsupported`] if the engine is no database, or the guard shares its name with
+    /// others; [`crate::Error::Lost`] if it is lost already.
+    ///
+    /// # Examples
+    ///
+    /// With `tokio-postgres`; docs/postgres.md has the same with `sqlx`:
+    ///
+    /// ```ignore
+    /// let verify = guard.verify_sql()?;
+    /// let transaction = database.transaction().await?;
+    /// // Fails if the name is not held any more.
+    /// transaction.query(&verify.or_fail, &[&verify.key, &verify.token]).await?;
+    /// transaction.execute("update stock set amount = amount - 1 where id = 42", &[]).await?;
+    /// transaction.commit().await?;
+    /// ```
+    pub fn verify_sql(&self) -> Result<VerifySql> {
+        self.check()?;
+        let lease = self.hold().lease();
+        let engine = &lease.client.engine;
+        let unsupported =
+            |what: &str| Error::Unsupported { engine: engine.guarantees().engine, what: what.to_owned() };
+        if lease.terms.weight < lease.terms.capacity {
+            return Err(unsupported("statements can only check a guard that holds its name alone"));
+        }
+        engine
+            .verify_sql(&lease.name, self.hold().token())
+            .ok_or_else(|| unsupported("is no SQL database; check the token with a `Fence`"))
     }
 
     /// Gives the name back and waits until the engine has heard.
