@@ -7,6 +7,8 @@
 #[cfg(feature = "file")]
 pub(crate) mod file;
 mod memory;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
@@ -20,6 +22,8 @@ use crate::bench::Setup;
 pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
     [
         memory::setups(),
+        #[cfg(feature = "postgres")]
+        postgres::setups(),
         #[cfg(feature = "file")]
         file::setups(),
         #[cfg(feature = "redis")]
@@ -34,6 +38,8 @@ pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
 pub(crate) const ABSENT: &[(&str, &str)] = &[
     #[cfg(not(feature = "file"))]
     ("file:/tmp/nowhere", "file"),
+    #[cfg(not(feature = "postgres"))]
+    ("postgres://localhost", "postgres"),
     #[cfg(not(feature = "redis"))]
     ("redis://localhost", "redis"),
     #[cfg(not(feature = "redis"))]

@@ -29,6 +29,8 @@ mod multi;
 mod mutex;
 mod network;
 mod outage;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod process;
 mod push;
 mod rate;

@@ -1,0 +1,57 @@
+//! What only a PostgreSQL server does to its clients.
+
+mod access;
+mod guarding;
+mod outage;
+mod rules;
+mod tables;
+#[cfg(feature = "postgres-tls")]
+mod tls;
+
+use std::time::Duration;
+
+use leasehold::{Client, Guard, Options};
+
+use crate::bench::Ground;
+use crate::servers::{Pooled, Postgres};
+use crate::{Case, Group, cases};
+
+pub(crate) fn groups() -> Vec<Group> {
+    let group = |name, cases| Group { name, missing: None, cases };
+    vec![
+        group("access", access::cases()),
+        group("guarding", guarding::cases()),
+        group("outage", outage::cases()),
+        group("rules", rules::cases()),
+        group("tables", tables::cases()),
+        #[cfg(feature = "postgres-tls")]
+        group("tls", tls::cases()),
+    ]
+}
+
+/// The server of a case.
+fn server(ground: &Ground) -> &Postgres {
+    ground.bench_of::<Pooled<Postgres>>()
+}
+
+/// The server of a case that does something to it which another case must not meet.
+fn server_to_hurt(ground: &Ground) -> &Postgres {
+    ground.bench_of::<Pooled<Postgres>>().spoil();
+    server(ground)
+}
+
+async fn connect(url: &str) -> Client {
+    leasehold::connect_with(url, Options::new()).await.expect("the engine is there")
+}
+
+/// What is said to somebody who can not connect.
+async fn refused(url: &str) -> String {
+    match leasehold::connect(url).await {
+        Ok(_) => panic!("connected to {url}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+async fn lock(client: &Client, name: &str, lease: Duration) -> Guard {
+    client.mutex(name).expect("a name").lease(lease).lock().await.expect("free")
+}

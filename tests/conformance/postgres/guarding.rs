@@ -1,0 +1,118 @@
+//! Guards that are checked inside a transaction of the caller's.
+
+use leasehold::engine::VerifySql;
+use leasehold::{Error, Standing};
+use tokio_postgres::{Client as Database, NoTls};
+
+use super::*;
+use crate::bench::{ms, not_within, soon, until};
+
+pub(super) fn cases() -> Vec<(&'static str, Case)> {
+    cases!(
+        "guarding",
+        [
+            a_current_guard_passes_and_one_that_was_lost_does_not,
+            a_name_can_not_be_taken_before_the_transaction_ends,
+            others_are_not_held_up_by_a_transaction,
+            who_shares_a_name_is_refused,
+        ]
+    )
+    .cases
+}
+
+/// A connection of the user's own.
+async fn database(ground: &Ground) -> Database {
+    let port = server(ground).port();
+    let address = format!("host=127.0.0.1 port={port} user=leasehold password=secret dbname=leasehold");
+    let (client, connection) = tokio_postgres::connect(&address, NoTls).await.expect("the server");
+    tokio::spawn(connection);
+    client
+}
+
+async fn passes(database: &mut Database, verify: &VerifySql) -> bool {
+    let transaction = database.transaction().await.expect("a transaction");
+    let rows = transaction.query(&verify.select, &[&verify.key, &verify.token]).await.expect("an answer");
+    let checked = transaction.query(&verify.or_fail, &[&verify.key, &verify.token]).await;
+    assert_eq!(checked.is_ok(), !rows.is_empty(), "both say the same");
+    transaction.commit().await.expect("a transaction that failed ends too");
+    !rows.is_empty()
+}
+
+async fn a_current_guard_passes_and_one_that_was_lost_does_not(mut ground: Ground) {
+    let (client, operator) = (ground.client().await, ground.client().await);
+    let mut database = database(&ground).await;
+    let first = lock(&client, "x", ms(9000)).await;
+    let verify = first.verify_sql().expect("a database");
+    assert!(passes(&mut database, &verify).await, "taken by the short way");
+    operator.break_claims(leasehold::Family::Lock, "x").await.expect("broken");
+    assert!(!passes(&mut database, &verify).await, "broken");
+    drop(first);
+    let second = lock(&client, "x", ms(900)).await;
+    let verify_second = second.verify_sql().expect("a database");
+    assert!(passes(&mut database, &verify_second).await);
+    assert!(!passes(&mut database, &verify).await, "somebody else's");
+    // Renewed, and so written by the rules.
+    tokio::time::sleep(ms(1200)).await;
+    assert!(passes(&mut database, &verify_second).await);
+    second.release().await.expect("held");
+    assert!(!passes(&mut database, &verify_second).await, "given back");
+}
+
+async fn a_name_can_not_be_taken_before_the_transaction_ends(mut ground: Ground) {
+    let engine = ground.engine().await;
+    let other = ground.client().await;
+    // Nobody renews it.
+    let name = leasehold::Name::new(leasehold::Family::Lock, "x").expect("a name");
+    let ask = leasehold::claim::Ask { lease: ms(700), ..crate::bench::ask(1) };
+    let leasehold::claim::Answer::Granted(grant) = engine.acquire(&name, &ask).await.expect("an answer")
+    else {
+        panic!("not granted");
+    };
+    let verify = engine.verify_sql(&name, grant.token).expect("a database");
+    let mut database = database(&ground).await;
+    let transaction = database.transaction().await.expect("a transaction");
+    transaction.query(&verify.or_fail, &[&verify.key, &verify.token]).await.expect("it is held");
+    let mut stealing = tokio::spawn(async move { other.mutex("x").expect("a name").lock().await });
+    not_within(ms(2000), "the name was taken", &mut stealing).await;
+    transaction.commit().await.expect("committed");
+    let guard = soon("the next", stealing).await.expect("no panic").expect("granted");
+    assert!(guard.token().get() > grant.token);
+}
+
+async fn others_are_not_held_up_by_a_transaction(mut ground: Ground) {
+    let client = ground.client().await;
+    let one = lock(&client, "one", ms(1500)).await;
+    let many: Vec<_> = ten_guards(&client).await;
+    let verify = one.verify_sql().expect("a database");
+    let mut database = database(&ground).await;
+    let transaction = database.transaction().await.expect("a transaction");
+    transaction.query(&verify.or_fail, &[&verify.key, &verify.token]).await.expect("it is held");
+    until("it is in doubt, for it can not be renewed", async || one.standing() == Standing::InDoubt).await;
+    assert!(many.iter().all(|guard| guard.standing() == Standing::Held), "the others are renewed");
+    let other = ground.client().await;
+    let before = std::time::Instant::now();
+    assert!(other.mutex("one").expect("a name").try_lock().await.expect("an answer").is_none());
+    assert!(before.elapsed() < ms(1000), "{:?}", before.elapsed());
+    transaction.commit().await.expect("committed");
+    until("it is held again", async || one.standing() == Standing::Held).await;
+    one.release().await.expect("held");
+}
+
+/// Ten guards with the same lease.
+async fn ten_guards(client: &Client) -> Vec<Guard> {
+    let mut guards = Vec::new();
+    for number in 0..10 {
+        guards.push(lock(client, &format!("n{number}"), ms(1500)).await);
+    }
+    guards
+}
+
+async fn who_shares_a_name_is_refused(mut ground: Ground) {
+    let client = ground.client().await;
+    let reader = client.rwlock("x").expect("a name").read().await.expect("free");
+    let error = reader.verify_sql().expect_err("others may read too");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    let memory = leasehold::connect("memory:").await.expect("memory");
+    let error = lock(&memory, "x", ms(9000)).await.verify_sql().expect_err("no database");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+}

@@ -1,0 +1,204 @@
+//! Sessions that are ended, and servers that die, are slow or have no room.
+
+use leasehold::{Error, Standing};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::*;
+use crate::bench::{ms, not_within, soon, until};
+use crate::servers::Proxy;
+
+pub(super) fn cases() -> Vec<(&'static str, Case)> {
+    cases!(
+        "outage",
+        [
+            ended_sessions_cost_no_claim,
+            a_killed_stranger_resets_the_server_and_costs_no_claim,
+            a_killed_server_keeps_claims_queue_and_tokens,
+            a_connection_that_is_open_on_our_side_only_is_replaced,
+            sessions_that_may_not_be_idle_are_made_anew,
+            a_statement_that_may_not_take_long_is_an_outage_that_says_so,
+            strict_isolation_is_not_ours,
+            strict_isolation_behind_a_pooler_is_tried_again,
+            a_server_without_connections_left_says_so,
+            one_connection_is_enough,
+        ]
+    )
+    .cases
+}
+
+/// Ends all sessions of clients.
+const END_SESSIONS: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+     where application_name = 'leasehold'";
+
+async fn ended_sessions_cost_no_claim(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let held = lock(&one, "x", ms(9000)).await;
+    let waiting = tokio::spawn({
+        let mutex = two.mutex("x").expect("a name");
+        async move { mutex.lock().await.expect("granted") }
+    });
+    until("it waits", async || one.look(leasehold::Family::Lock, "x").await.expect("a view").waiting == 1)
+        .await;
+    for _ in 0..3 {
+        server(&ground).sql(END_SESSIONS);
+        let other = lock(&one, "y", ms(9000)).await;
+        other.release().await.expect("held");
+    }
+    assert_ne!(held.standing(), Standing::Lost);
+    held.release().await.expect("held");
+    let next = soon("its turn", waiting).await.expect("no panic");
+    next.release().await.expect("held");
+}
+
+/// The server ends every session when one of its processes is killed: advisory locks would be gone.
+async fn a_killed_stranger_resets_the_server_and_costs_no_claim(mut ground: Ground) {
+    let client = ground.client().await;
+    let held = lock(&client, "x", ms(20_000)).await;
+    let server = server_to_hurt(&ground);
+    let strangers = "select pid from pg_stat_activity where backend_type = 'autovacuum launcher'";
+    let pid: i32 = server.sql(strangers).parse().expect("a process");
+    kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("killed");
+    let mutex = client.mutex("x").expect("a name");
+    until("the server is back", async || matches!(mutex.try_lock().await, Ok(None))).await;
+    assert_ne!(held.standing(), Standing::Lost);
+    held.release().await.expect("held");
+    let next = soon("the next", mutex.lock()).await.expect("free");
+    next.release().await.expect("held");
+}
+
+async fn a_killed_server_keeps_claims_queue_and_tokens(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    let held = lock(&one, "x", ms(20_000)).await;
+    let token = held.token();
+    let waiting = tokio::spawn({
+        let mutex = two.mutex("x").expect("a name");
+        async move { mutex.lock().await.expect("granted") }
+    });
+    not_within(ms(300), "it got in", async { until("never", async || waiting.is_finished()).await }).await;
+    let server = server_to_hurt(&ground);
+    server.restart();
+    until("it is held again", async || held.standing() == Standing::Held).await;
+    held.release().await.expect("held");
+    let next = soon("its turn", waiting).await.expect("no panic");
+    assert!(next.token() > token);
+    next.release().await.expect("held");
+}
+
+async fn a_connection_that_is_open_on_our_side_only_is_replaced(ground: Ground) {
+    let server = server(&ground);
+    let proxy = Proxy::start(server.port());
+    let client = connect(&Postgres::url_at(proxy.port())).await;
+    let held = lock(&client, "x", ms(20_000)).await;
+    // What is open stays open, and nothing comes through any more; new connections do.
+    proxy.stall_open();
+    let other = tokio::time::timeout(ms(15_000), async {
+        loop {
+            if let Ok(guard) = client.mutex("y").expect("a name").lock().await {
+                return guard;
+            }
+        }
+    });
+    other.await.expect("within the time that a probe takes").release().await.expect("held");
+    // It is told again if the connection is not replaced yet.
+    if let Err(error) = held.release().await {
+        assert!(error.is_retryable(), "{error}");
+    }
+    let direct = connect(&server.url()).await;
+    let next = soon("the name is free", direct.mutex("x").expect("a name").lock()).await.expect("free");
+    next.release().await.expect("held");
+}
+
+async fn sessions_that_may_not_be_idle_are_made_anew(_: Ground) {
+    let server = Postgres::start_with(&["idle_session_timeout=150ms"]);
+    let client = connect(&server.url()).await;
+    for _ in 0..4 {
+        let held = lock(&client, "x", ms(9000)).await;
+        tokio::time::sleep(ms(250)).await;
+        assert_ne!(held.standing(), Standing::Lost);
+        held.release().await.expect("held");
+    }
+}
+
+async fn a_statement_that_may_not_take_long_is_an_outage_that_says_so(mut ground: Ground) {
+    let client = ground.client().await;
+    let held = lock(&client, "x", ms(9000)).await;
+    let server = server(&ground);
+    server.query("create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(1); return new; end'");
+    server.query("create trigger slow before update on leasehold_names for each row execute function slow()");
+    server.query("alter role leasehold set statement_timeout = '100ms'");
+    server.sql(END_SESSIONS);
+    let error = loop {
+        match client.break_claims(leasehold::Family::Lock, "x").await {
+            Err(error) if error.to_string().contains("statement_timeout") => break error,
+            // Its session was ended.
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+            Ok(_) => panic!("it takes a second"),
+        }
+    };
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    server.query("drop trigger slow on leasehold_names");
+    server.query("alter role leasehold reset statement_timeout");
+    soon("the release", held.release()).await.expect("held");
+}
+
+/// Many tasks on one name, each with a client of its own: what a stricter isolation would refuse.
+async fn contend(url: &str) {
+    const TURNS: usize = 10;
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let client = connect(url).await;
+        tasks.push(tokio::spawn(async move {
+            let mut tokens = Vec::new();
+            for _ in 0..TURNS {
+                let guard = lock(&client, "x", ms(20_000)).await;
+                tokens.push(guard.token());
+                guard.release().await.expect("held");
+            }
+            tokens
+        }));
+    }
+    let mut tokens = Vec::new();
+    for task in tasks {
+        tokens.extend(soon("the turns", task).await.expect("no panic"));
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 4 * TURNS);
+}
+
+async fn strict_isolation_is_not_ours(ground: Ground) {
+    let server = server(&ground);
+    server.sql("alter database leasehold set default_transaction_isolation = 'serializable'");
+    contend(&server.url()).await;
+    assert!(!server.log().contains("could not serialize"), "{}", server.log());
+}
+
+async fn strict_isolation_behind_a_pooler_is_tried_again(ground: Ground) {
+    if crate::servers::PgBouncer::missing().is_some() {
+        return;
+    }
+    let server = server(&ground);
+    server.sql("alter database leasehold set default_transaction_isolation = 'serializable'");
+    let pooler = crate::servers::PgBouncer::start(server);
+    contend(&pooler.url()).await;
+}
+
+async fn a_server_without_connections_left_says_so(ground: Ground) {
+    let server = server_to_hurt(&ground);
+    server.sql("alter role leasehold connection limit 1");
+    let one = connect(&format!("{}?listen=off&connections=1", server.url())).await;
+    let error = leasehold::connect(&server.url()).await.expect_err("there is none left");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("max_connections") && error.contains("too many connections"), "{error}");
+    lock(&one, "x", ms(9000)).await.release().await.expect("held");
+}
+
+async fn one_connection_is_enough(ground: Ground) {
+    let server = server_to_hurt(&ground);
+    server.sql("alter role leasehold connection limit 1");
+    let client = connect(&server.url()).await;
+    for number in 0..20 {
+        lock(&client, &format!("n{number}"), ms(9000)).await.release().await.expect("held");
+    }
+}

@@ -1,0 +1,138 @@
+//! The engine beside the rules: the same requests on PostgreSQL and on `memory:`, which runs the rules
+//! themselves, must give the same answers and leave the same state.
+//!
+//! What a statement does without the rules (taking a name that nobody uses, and giving it back) is
+//! mixed with what needs them, on few names, so that each finds what the other wrote.
+
+use leasehold::claim::{Alteration, Answer, Ask, OwnerId};
+use leasehold::engine::{Engine, Hints, Renewal, View};
+use leasehold::{Family, Name, Options};
+
+use super::*;
+use crate::bench::ms;
+
+pub(super) fn cases() -> Vec<(&'static str, Case)> {
+    cases!("rules", [the_engine_does_what_the_rules_say]).cases
+}
+
+const STEPS: usize = 3000;
+const NAMES: u64 = 3;
+const OWNERS: u64 = 4;
+const CAPACITY: u32 = 3;
+
+/// Numbers that are the same in every run of a seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// An answer without what depends on the time.
+fn kind(answer: &Answer) -> String {
+    match answer {
+        Answer::Granted(grant) => format!("granted {}", grant.tokens),
+        Answer::Queued(_) => "queued".to_owned(),
+        Answer::Busy(_) => "busy".to_owned(),
+        Answer::Refused(refused) => format!("{refused:?}"),
+    }
+}
+
+/// What is seen of a name, without what depends on the time.
+fn seen(view: &View) -> String {
+    let claim = |held: &leasehold::engine::HeldClaim| {
+        let claim = &held.claim;
+        (claim.owner, claim.weight, claim.tokens, claim.confirmed, claim.value.to_vec())
+    };
+    let claims: Vec<_> = view.claims.iter().map(claim).collect();
+    let waiters: Vec<_> =
+        view.waiters.iter().map(|waiting| (waiting.waiter.owner, waiting.waiter.weight)).collect();
+    format!("{} {claims:?} {waiters:?} {}", view.capacity, view.change_count)
+}
+
+async fn the_engine_does_what_the_rules_say(ground: Ground) {
+    let seed = std::env::var("LEASEHOLD_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(18);
+    let options = Options::new();
+    let mut engines: Vec<Box<dyn Engine>> = Vec::new();
+    for url in [ground.url(), "memory:"] {
+        let engine = leasehold::engine::open(url, &options).await.expect("the engine is there");
+        engine.listen(Hints::new(|_| {}));
+        engines.push(engine);
+    }
+    let mut numbers = Numbers(seed);
+    let mut highest = [0; NAMES as usize];
+    let mut given: [std::collections::BTreeSet<u64>; NAMES as usize] = Default::default();
+    let mut granted = 0;
+    for step in 0..STEPS {
+        let number = numbers.below(NAMES);
+        let family = if number == 2 { Family::Election } else { Family::Semaphore };
+        let name = Name::new(family, format!("n{number}")).expect("a name");
+        let owner = OwnerId(u128::from(numbers.below(OWNERS) + 1));
+        let (what, weight) = (numbers.below(20), 1 + numbers.below(u64::from(CAPACITY)) as u32);
+        let ask = Ask {
+            owner,
+            weight: if number == 0 { CAPACITY } else { weight },
+            capacity: CAPACITY,
+            lease: ms(60_000),
+            tokens: 1 + numbers.below(3) as u32,
+            wait: numbers.below(3) > 0,
+            logged: family == Family::Election,
+            value: vec![step as u8].into(),
+            ..crate::bench::ask(owner.0)
+        };
+        let mut said: Vec<(String, String)> = Vec::new();
+        for (place, engine) in engines.iter().enumerate() {
+            let answer = match what {
+                0..=8 => {
+                    let answer = engine.acquire(&name, &ask).await.expect("an answer");
+                    if let (Answer::Granted(grant), 0) = (&answer, place) {
+                        granted += 1;
+                        let known = engine.look(&name, 0).await.expect("a view");
+                        let claims = known.claims.iter().map(|held| held.claim.token);
+                        let mut claims = claims;
+                        assert!(claims.any(|token| token == grant.token), "the token that was told");
+                    }
+                    kind(&answer)
+                }
+                9..=15 => format!("{:?}", engine.release(&name, owner, 0).await.expect("an answer")),
+                16 => {
+                    let renewal = Renewal { name: name.clone(), owner, lease: ms(60_000) };
+                    format!("{:?}", engine.renew(&[renewal]).await.expect("an answer"))
+                }
+                17 => {
+                    let alteration = match numbers.0 % 3 {
+                        0 => Alteration::TryUpgrade,
+                        1 => Alteration::Value(vec![7].into()),
+                        _ => Alteration::Upgrade,
+                    };
+                    kind(&engine.alter(&name, owner, alteration).await.expect("an answer"))
+                }
+                18 => {
+                    let capacity = 1 + (numbers.0 % u64::from(CAPACITY + 1)) as u32;
+                    format!("{:?}", engine.resize(&name, CAPACITY, capacity).await.is_ok())
+                }
+                _ => {
+                    let broken = engine.break_claims(&name).await.expect("an answer");
+                    format!("{:?}", broken.iter().map(|claim| claim.owner).collect::<Vec<_>>())
+                }
+            };
+            let view = engine.look(&name, 0).await.expect("a view");
+            if place == 0 {
+                let before = highest[number as usize];
+                for held in &view.claims {
+                    let token = held.claim.token;
+                    assert!(token > before || given[number as usize].contains(&token), "tokens rise");
+                    given[number as usize].insert(token);
+                    highest[number as usize] = highest[number as usize].max(token);
+                }
+            }
+            said.push((answer, seen(&view)));
+        }
+        assert_eq!(said[0], said[1], "step {step} of seed {seed}: {what} by {owner:?} on {name}");
+    }
+    assert!(granted > STEPS / 20, "only {granted} were granted");
+}
