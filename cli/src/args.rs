@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Show(Show),
     Break(Break),
     Watch(Watch),
+    #[cfg(feature = "postgres")]
+    Sql(Sql),
     Completions(Completions),
     /// Print the manual page, in roff
     ///
@@ -310,6 +312,33 @@ pub(crate) struct Watch {
     /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Print the statements that make the tables of a database
+///
+/// The tables are made on first use by whoever may do that. Where programs may not, let their owner run these
+/// statements. Run again, they change nothing.
+#[cfg(feature = "postgres")]
+#[derive(Debug, clap::Args)]
+pub(crate) struct Sql {
+    /// The database
+    #[arg(value_name = "DATABASE")]
+    pub(crate) database: Database,
+
+    /// The schema of the tables, as `schema=` in the URL [default: the search path]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) schema: Option<String>,
+
+    /// How the names of the tables start, as `table=` in the URL [default: leasehold]
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) table: Option<String>,
+}
+
+/// A database that has tables.
+#[cfg(feature = "postgres")]
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Database {
+    Postgres,
 }
 
 /// Print a completion script

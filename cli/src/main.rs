@@ -23,6 +23,8 @@ mod report;
 mod run;
 mod show;
 mod signals;
+#[cfg(feature = "postgres")]
+mod sql;
 mod supervise;
 mod tree;
 mod watch;
@@ -44,6 +46,8 @@ fn main() -> ExitCode {
         Command::Show(args) => connect::block_on(show::show(&args)),
         Command::Break(args) => connect::block_on(break_::break_(&args)),
         Command::Watch(args) => connect::block_on(watch::watch(&args)),
+        #[cfg(feature = "postgres")]
+        Command::Sql(args) => sql::sql(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man => manual::man(),
     })

@@ -7,9 +7,11 @@ mod limiting;
 mod looking;
 mod losing;
 mod nested;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 #[path = "../../../tests/servers/mod.rs"]
 mod servers;
 mod terminal;
@@ -17,6 +19,8 @@ mod the_command;
 mod waiting;
 mod watching;
 mod what_is_refused;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod working_day;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

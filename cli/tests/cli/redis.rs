@@ -1,14 +1,8 @@
 //! The same on Redis servers: what operators do every day, and the days on which a server is not what it should be.
 
 use super::servers::{Cluster, Quorum, Redis, Sentinels};
+use super::working_day::{Semaphores, a_working_day};
 use super::*;
-
-impl Bench {
-    /// Names on a server instead of in a store.
-    fn on(url: impl Into<String>) -> Bench {
-        Bench { url: url.into(), ..Bench::new() }
-    }
-}
 
 #[test]
 fn a_server_serves_an_operator() {
@@ -32,53 +26,6 @@ fn a_cluster_serves_an_operator() {
 fn a_quorum_serves_an_operator() {
     let quorum = Quorum::start(3);
     a_working_day(&Bench::on(quorum.url()), Semaphores::No);
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Semaphores {
-    Yes,
-    No,
-}
-
-/// Every command, once.
-fn a_working_day(bench: &Bench, semaphores: Semaphores) {
-    bench.leasehold(["run", "a", "--", "sh", "-c", "exit 3"]).gives(3);
-    let watch = bench.start(["watch", "--json"]);
-    let event = |watch: &Running| -> String {
-        let event: Value = serde_json::from_str(&watch.line()).unwrap();
-        format!("{} {} {}", event["event"], event["name"], event["label"]).replace('"', "")
-    };
-
-    let holder = bench.start_run(&["--label", "nightly", "a"], "exec sleep 60");
-    let started = event(&watch);
-    assert!(started == "granted a nightly" || started == "held a nightly", "{started}");
-    let busy = bench.leasehold(["run", "--no-wait", "a", "--", "true"]).gives(75);
-    assert!(busy.stderr.contains("`a` is held by nightly (pid "), "{busy:?}");
-
-    let next = bench.start_queued(&["--label", "next", "a"], "exec sleep 60");
-    assert_eq!(event(&watch), "waiting a next");
-    bench.until_waiting("a", 1);
-    let shown = bench.leasehold(["show", "a"]).gives(0);
-    assert!(shown.stdout.contains("nightly") && shown.stdout.contains("next"), "{shown:?}");
-    let slots = ["--slots", "2"].into_iter().filter(|_| semaphores == Semaphores::Yes);
-    let _other = bench.start_run(&slots.chain(["b"]).collect::<Vec<_>>(), "exec sleep 60");
-    event(&watch);
-    if semaphores == Semaphores::No {
-        bench.leasehold(["run", "--slots", "2", "c", "--", "true"]).gives(64).says("semaphore");
-    }
-    let listed = bench.json(&["ls", "--json"]);
-    let names: Vec<&str> =
-        listed.as_array().unwrap().iter().map(|name| name["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["a", "b"]);
-
-    // Taken away from one, it goes to the next.
-    bench.leasehold(["break", "a", "--yes"]).gives(0);
-    holder.ended().gives(76).says("lost `a` (token ");
-    assert_eq!(next.line(), "running");
-    next.send(Signal::TERM);
-    next.ended();
-    watch.send(Signal::INT);
-    watch.ended().gives(0);
 }
 
 #[test]
