@@ -4,5 +4,9 @@
 //! is written once and runs on every engine that has cells.
 //!
 //! * [`rate`]: rate limits that all processes share.
+//! * `once`: submissions that must have an effect once (feature `once`).
 
+mod cells;
+#[cfg(feature = "once")]
+pub mod once;
 pub mod rate;

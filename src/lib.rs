@@ -17,7 +17,7 @@
 //!   gives a [`Guard`] with a fencing [`Token`], which says whether it is *held*, *in doubt* or *lost*.
 //! * The [`Client`] makes them. It renews all their leases together, lets the tasks of one process pass a name
 //!   among themselves, and tells what happens ([`Client::events`]).
-//! * The [`kit`] is built from cells: rate limits.
+//! * The [`kit`] is built from cells: rate limits, and submissions that have an effect once.
 //! * An [`engine`] keeps the claims: see [`connect`] for those that there are.
 //!
 //! # What a lock can not promise
@@ -78,6 +78,9 @@ mod pages {
     mod file {}
     #[doc = include_str!("../docs/limits.md")]
     mod limits {}
+    #[cfg(feature = "once")]
+    #[doc = include_str!("../docs/once.md")]
+    mod once {}
     #[cfg(feature = "redis")]
     #[doc = include_str!("../docs/redis.md")]
     mod redis {}

@@ -19,7 +19,6 @@ mod batch;
 mod bounded;
 mod bucket;
 mod bytes;
-mod cells;
 mod fixed_window;
 mod limit;
 mod limiter;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::algorithm::{Outcome, Request, Shape};
+use super::algorithm::{Algorithm, Outcome, Request, Shape};
 use super::away::{Permit, WhenAway};
-use super::cells;
 use super::limit::Limit;
 use super::shared::{Part, Settings, Shared};
 use super::together::{away, decide};
@@ -16,6 +15,7 @@ use crate::client::Client;
 use crate::clock::{Moment, sleep_until};
 use crate::engine::MOST_CELLS;
 use crate::error::{Error, Result};
+use crate::kit::cells;
 use crate::name::Family;
 
 /// How long the engine has to answer a limiter that does not say.
@@ -111,7 +111,7 @@ impl Client {
         let mut parts: Vec<Part> = Vec::with_capacity(limits.len());
         for limit in limits {
             let algorithm = limit.algorithm()?;
-            let prefix = cells::prefix(name, &limit, algorithm);
+            let prefix = prefix(name, &limit, algorithm);
             if parts.iter().any(|part| part.prefix == prefix) {
                 return Err(Error::invalid(format!(
                     "two limits of `{name}` have the same algorithm and period; the lower one is enough"
@@ -393,6 +393,40 @@ impl Limiter {
                 });
                 Some(pause)
             }
+        }
+    }
+}
+
+/// What the names of the cells of one limit start with.
+///
+/// Algorithm and period are part of it: a limit that gets another one starts anew. One that gets another
+/// amount goes on with what was used.
+fn prefix(name: &str, limit: &Limit, algorithm: Algorithm) -> String {
+    let mut text = String::from("limit/");
+    cells::part(name, &mut text);
+    let (micros, word) = (limit.period().as_micros(), algorithm.word());
+    if micros.is_multiple_of(1_000_000) {
+        text + &format!("/{word}-{}s/", micros / 1_000_000)
+    } else {
+        text + &format!("/{word}-{micros}us/")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stores keep these: they never change.
+    #[test]
+    fn names_are_pinned() {
+        let (second, day) = (Limit::per_second(5), Limit::fixed_window(5, Duration::from_secs(86_400)));
+        let odd = Limit::sliding_window(5, Duration::from_micros(1500));
+        for (limit, expected) in [
+            (second, "limit/search/bucket-1s/"),
+            (day, "limit/search/window-86400s/"),
+            (odd, "limit/search/sliding-1500us/"),
+        ] {
+            assert_eq!(prefix("search", &limit, limit.algorithm().expect("in range")), expected);
         }
     }
 }

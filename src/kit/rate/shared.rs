@@ -7,7 +7,6 @@ use super::algorithm::{Algorithm, Outcome, Receipt, Request};
 use super::away::{Breaker, WhenAway};
 use super::batch::{Batches, Held};
 use super::bounded::Bounded;
-use super::cells;
 use super::limit::Limit;
 use super::rule::{Decide, Decided};
 use super::share::Share;
@@ -15,6 +14,7 @@ use super::verdict::{Allowed, Mode, Taken, Verdict, verdict};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
+use crate::kit::cells;
 use crate::name::{Family, Name};
 
 /// What the clones of a limiter share.
