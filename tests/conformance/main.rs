@@ -28,6 +28,8 @@ mod metrics;
 mod multi;
 mod mutex;
 mod network;
+#[cfg(feature = "once")]
+mod once;
 mod outage;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -119,6 +121,8 @@ fn groups() -> Vec<Group> {
         leader::group(),
         cells::group(),
         rate::group(),
+        #[cfg(feature = "once")]
+        once::group(),
         client::group(),
         cancel::group(),
         #[cfg(feature = "blocking")]
