@@ -60,6 +60,7 @@ impl Args {
 pub(crate) enum Command {
     Run(Run),
     Limit(Limit),
+    Once(Once),
     Ls(Ls),
     Show(Show),
     Break(Break),
@@ -230,6 +231,45 @@ pub(crate) struct Limit {
     /// Print the verdict as one JSON object; without a command
     #[arg(long, conflicts_with = "command")]
     pub(crate) json: bool,
+}
+
+/// Run a command once, however often it is asked for
+///
+/// The first call with a KEY runs the command. Every later one, on this machine or on all that use the engine, prints
+/// what the first one printed and ends with its code. The output is printed when the command has ended, and up to
+/// 256 KiB of it are kept. The same KEY with another command is refused.
+///
+/// If leasehold or its machine dies while the command runs, nobody can know whether it has done its work. That is told,
+/// and it is not run again unless --run-again says that it may.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = exit::ONCE_HELP)]
+pub(crate) struct Once {
+    /// What is done once: any text
+    #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(name::parse))]
+    pub(crate) key: String,
+
+    /// The command to run, after `--`
+    #[arg(value_name = "CMD", last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) on: On,
+
+    /// How long it is remembered
+    #[arg(long, value_name = "D", default_value = "24h", value_parser = duration::parse_some)]
+    pub(crate) keep: Duration,
+
+    /// How long after its last word one that runs counts as silent
+    #[arg(long, value_name = "D", default_value = "30s", value_parser = duration::parse_some)]
+    pub(crate) lease: Duration,
+
+    /// Wait for one that runs: for ever, or as `--wait=30s` says
+    #[arg(long, value_name = "D", num_args = 0..=1, require_equals = true, default_missing_value = "365d", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Run it again if it is not known whether it has run to its end
+    #[arg(long)]
+    pub(crate) run_again: bool,
 }
 
 /// List the names in use

@@ -65,6 +65,19 @@ Exit codes:
   127    the command was not found
   128+N  signal N ended the command, or the wait";
 
+/// What `once` ends with, for its help and the manual.
+pub(crate) const ONCE_HELP: &str = "\
+Exit codes:
+  The code of the command, now or when it ran; or
+  64     the command line is wrong, or the key was used for another command
+  69     the engine can not be reached or used; nothing was started
+  74     the output could not be written
+  75     it is running
+  76     it is not known whether it has run to its end; or the lease was lost, and it was killed
+  126    the command was found but could not be started
+  127    the command was not found
+  128+N  signal N ended the command";
+
 /// The codes of the commands that look, for their help and the manual.
 pub(crate) const LOOK_HELP: &str = "\
 Exit codes:

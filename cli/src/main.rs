@@ -18,6 +18,7 @@ mod list;
 mod manual;
 mod name;
 mod nested;
+mod once;
 mod print;
 mod report;
 mod run;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     end(match args.command {
         Command::Run(args) => connect::block_on(run::run(&args)),
         Command::Limit(args) => connect::block_on(limit::limit(&args)),
+        Command::Once(args) => connect::block_on(once::once(&args)),
         Command::Ls(args) => connect::block_on(list::list(&args)),
         Command::Show(args) => connect::block_on(show::show(&args)),
         Command::Break(args) => connect::block_on(break_::break_(&args)),

@@ -5,9 +5,19 @@ use super::*;
 #[test]
 fn the_manual_has_every_command_and_every_code() {
     let page = Bench::new().leasehold(["man"]).gives(0).stdout;
-    for words in
-        ["RUN", "LIMIT", "LS", "SHOW", "BREAK", "WATCH", "EXIT CODES", "LEASEHOLD_TOKEN", "\n76 ", "\n127 "]
-    {
+    for words in [
+        "RUN",
+        "LIMIT",
+        "ONCE",
+        "LS",
+        "SHOW",
+        "BREAK",
+        "WATCH",
+        "EXIT CODES",
+        "LEASEHOLD_TOKEN",
+        "\n76 ",
+        "\n127 ",
+    ] {
         assert!(page.contains(words), "no `{words}` in the manual");
     }
 }

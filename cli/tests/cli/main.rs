@@ -9,6 +9,7 @@ mod losing;
 mod nested;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod once;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "postgres", feature = "redis"))]
