@@ -1,7 +1,8 @@
 //! A Redis Cluster: many servers, each with a part of the names.
 //!
-//! All keys of a name are in one slot, and a slot is on one member. Where the slots are is asked once and learnt anew whenever a
-//! member says that it has moved; every member has a connection of its own, so that a sick one holds up only its own names.
+//! All keys of a name are in one slot, and a slot is on one member. Where the slots are is asked
+//! once and learnt anew whenever a member says that it has moved; every member has a connection of
+//! its own, so that a sick one holds up only its own names.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -17,6 +18,7 @@ use super::errors::{ENGINE, REDIS};
 use super::link::{Connected, Heard, Link};
 use super::request::{Answered, Request};
 use super::requirements::{Facts, Target};
+use super::slots::{SlotMap, slot_of};
 use crate::engine::Connection;
 use crate::error::{Error, Result};
 
@@ -26,8 +28,6 @@ const MOST_MOVES: usize = 16;
 const MEMBER_LIMIT: Duration = Duration::from_millis(300);
 /// The pause before a request is sent again to a slot that is on its way.
 const AGAIN: Duration = Duration::from_millis(20);
-
-pub(crate) const SLOTS: u16 = 16384;
 
 /// The members of a cluster, as far as they are known.
 pub(crate) struct Cluster {
@@ -39,31 +39,23 @@ pub(crate) struct Cluster {
     state: Mutex<State>,
     /// One member is connected to at a time.
     opening: tokio::sync::Mutex<()>,
-    opening_ears: tokio::sync::Mutex<()>,
+    opening_listeners: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     links: HashMap<String, Arc<Link>>,
     /// For what members say to those who wait for a name of theirs, since the first of them.
-    ears: HashMap<String, Arc<Link>>,
-    ranges: Vec<SlotRange>,
+    listeners: HashMap<String, Arc<Link>>,
+    slots: SlotMap,
     channels: BTreeSet<String>,
     trouble: String,
     closed: bool,
 }
 
-/// Some slots and the member that has them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct SlotRange {
-    first: u16,
-    last: u16,
-    member: String,
-}
-
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("ranges", &self.state().ranges).finish_non_exhaustive()
+        f.debug_struct("Cluster").field("slots", &self.state().slots).finish_non_exhaustive()
     }
 }
 
@@ -84,7 +76,7 @@ impl Cluster {
             hear: Arc::new(hear),
             state,
             opening: tokio::sync::Mutex::default(),
-            opening_ears: tokio::sync::Mutex::default(),
+            opening_listeners: tokio::sync::Mutex::default(),
         };
         cluster.learn().await?;
         cluster.primaries().await?;
@@ -96,12 +88,11 @@ impl Cluster {
     }
 
     fn member_of(&self, slot: u16) -> Option<String> {
-        let state = self.state();
-        let range = state.ranges.iter().find(|range| (range.first..=range.last).contains(&slot))?;
-        Some(range.member.clone())
+        self.state().slots.member_of(slot).map(str::to_owned)
     }
 
-    /// Whether the member that has a key is connected now. If it is not known which one that is, it may be.
+    /// Whether the member that has a key is connected now. If it is not known which one that is, it
+    /// may be.
     pub(crate) fn connection(&self, key: &str) -> Connection {
         let link = self.member_of(slot_of(key)).and_then(|member| self.state().links.get(&member).cloned());
         link.map_or(Connection::Up, |link| link.connection())
@@ -109,8 +100,7 @@ impl Cluster {
 
     /// Every member that has slots.
     pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Link>>> {
-        let members: BTreeSet<String> =
-            self.state().ranges.iter().map(|range| range.member.clone()).collect();
+        let members = self.state().slots.members();
         let mut links = Vec::new();
         for member in members {
             links.push(self.link(&member).await?);
@@ -177,7 +167,7 @@ impl Cluster {
     }
 
     /// The connection over which a member says whose turn it is.
-    async fn ears(&self, member: &str) -> Result<Arc<Link>> {
+    async fn listener(&self, member: &str) -> Result<Arc<Link>> {
         let open = async {
             let hear = Arc::clone(&self.hear);
             let hear = move |heard| match heard {
@@ -188,24 +178,24 @@ impl Cluster {
             let target = Target { counts_replicas: false, ..self.target(member)? };
             Link::open_or_retry(target, BTreeSet::new(), MEMBER_LIMIT, hear).await
         };
-        self.known_or(member, |state| &mut state.ears, &self.opening_ears, open).await
+        self.known_or(member, |state| &mut state.listeners, &self.opening_listeners, open).await
     }
 
-    /// Hears what is said at a sharded channel by the member that has a key. False if it can not be heard there, whatever the
-    /// reason: then the channel for everybody will do.
+    /// Hears what is said at a sharded channel by the member that has a key. False if it can not be
+    /// heard there, whatever the reason: then the channel for everybody will do.
     pub(crate) async fn listen(&self, key: &str, channel: &str) -> bool {
         const SHARDS_SINCE: (u32, u32) = (7, 0);
         const MOST_TRIES: usize = 3;
         for _ in 0..MOST_TRIES {
             let Some(member) = self.member_of(slot_of(key)) else { return false };
-            let Ok(ears) = self.ears(&member).await else { return false };
-            if ears.facts().is_none_or(|facts| facts.version < SHARDS_SINCE) {
+            let Ok(listener) = self.listener(&member).await else { return false };
+            if listener.facts().is_none_or(|facts| facts.version < SHARDS_SINCE) {
                 return false;
             }
-            match ears.listen(channel).await {
+            match listener.listen(channel).await {
                 Ok(heard) => return heard,
                 Err(error) => match error.redirect_node() {
-                    Some((to, slot)) => self.moved(slot, to),
+                    Some((to, slot)) => self.state().slots.moved(slot, to),
                     None => return false,
                 },
             }
@@ -258,8 +248,9 @@ impl Cluster {
         self.state().trouble = error.what();
     }
 
-    /// Sends a request to the member that has a key, and follows the key where it goes. While a slot is on its way, the keys of a name
-    /// are not all in one place, and nothing can be done with it; the caller's own time limit ends the wait.
+    /// Sends a request to the member that has a key, and follows the key where it goes. While a
+    /// slot is on its way, the keys of a name are not all in one place, and nothing can be done
+    /// with it; the caller's own time limit ends the wait.
     pub(crate) async fn call(&self, key: &str, request: Request<'_>) -> Result<Answered<Value>> {
         let (mut moves, mut waits) = (0, 0);
         loop {
@@ -282,7 +273,7 @@ impl Cluster {
                 "MOVED" if moves < MOST_MOVES => {
                     moves += 1;
                     if let Some((to, slot)) = error.redirect_node() {
-                        self.moved(slot, to);
+                        self.state().slots.moved(slot, to);
                     }
                     if moves > 2 {
                         self.learn().await.ok();
@@ -321,8 +312,8 @@ impl Cluster {
         tokio::time::sleep(AGAIN * waits.min(LONGEST)).await;
     }
 
-    /// Asks the member that a slot is on its way to, over a connection of its own: the permission is for the very next command.
-    /// `None` if it is not ready.
+    /// Asks the member that a slot is on its way to, over a connection of its own: the permission
+    /// is for the very next command. `None` if it is not ready.
     async fn ask_there(&self, member: &str, request: Request<'_>) -> Result<Option<Answered<Value>>> {
         let link = self.link(member).await?;
         let connected = link.connected().await?;
@@ -341,13 +332,6 @@ impl Cluster {
         }
     }
 
-    /// Notes that one slot is somewhere else.
-    fn moved(&self, slot: u16, to: &str) {
-        let member = to.to_owned();
-        // The first that fits is believed.
-        self.state().ranges.insert(0, SlotRange { first: slot, last: slot, member });
-    }
-
     /// Asks any member where the slots are.
     async fn learn(&self) -> Result<()> {
         let links: Vec<Arc<Link>> = self.state().links.values().cloned().collect();
@@ -357,7 +341,7 @@ impl Cluster {
             let asked = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
             let asked = asked.query_async(&mut connection);
             if let Ok(Ok(slots)) = tokio::time::timeout(MEMBER_LIMIT, asked).await
-                && self.read(&slots, &member_name(&link))
+                && self.read(&slots, link.server())
             {
                 return Ok(());
             }
@@ -384,18 +368,13 @@ impl Cluster {
 
     /// Reads the answer of a member; false if it says nothing.
     fn read(&self, slots: &Value, asked: &str) -> bool {
-        let own_host = asked.rsplit_once(':').map_or(asked, |(host, _)| host);
-        let Value::Array(rows) = slots else { return false };
-        let ranges: Vec<SlotRange> = rows.iter().filter_map(|row| range(row, own_host)).collect();
-        if ranges.is_empty() {
-            return false;
-        }
+        let Some(slots) = SlotMap::read(slots, asked) else { return false };
+        let present = slots.members();
         let mut state = self.state();
-        let present: BTreeSet<String> = ranges.iter().map(|range| range.member.clone()).collect();
-        state.ranges = ranges;
+        state.slots = slots;
         // Whoever has no slots any more is not listened to.
         state.links.retain(|member, _| present.contains(member));
-        state.ears.retain(|member, _| present.contains(member));
+        state.listeners.retain(|member, _| present.contains(member));
         true
     }
 
@@ -430,7 +409,7 @@ impl Cluster {
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
-        state.links.values().chain(state.ears.values()).for_each(|link| link.close());
+        state.links.values().chain(state.listeners.values()).for_each(|link| link.close());
     }
 
     pub(crate) fn trouble(&self) -> String {
@@ -438,8 +417,7 @@ impl Cluster {
         if !state.trouble.is_empty() {
             return state.trouble.clone();
         }
-        let members: BTreeSet<&str> = state.ranges.iter().map(|range| range.member.as_str()).collect();
-        let members: Vec<&str> = members.into_iter().collect();
+        let members: Vec<String> = state.slots.members().into_iter().collect();
         format!("the members of the cluster are connected, and some are silent: `{}`", members.join("`, `"))
     }
 
@@ -449,74 +427,10 @@ impl Cluster {
     }
 }
 
-fn member_name(link: &Link) -> String {
-    link.server().to_owned()
-}
-
 async fn ask_seed(seed: &ConnectionInfo) -> redis::RedisResult<Value> {
     let limit = Some(Duration::from_secs(2));
     let config =
         redis::AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
     let mut connection = client(seed.clone())?.get_multiplexed_async_connection_with_config(&config).await?;
     redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await
-}
-
-/// One row of `CLUSTER SLOTS`: first, last, primary, replicas.
-fn range(row: &Value, own_host: &str) -> Option<SlotRange> {
-    let Value::Array(row) = row else { return None };
-    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = row.as_slice() else {
-        return None;
-    };
-    let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
-    // A member that does not know its own address says nothing, or `?`.
-    let host = match host {
-        Value::BulkString(host) if !host.is_empty() && host != b"?" => {
-            String::from_utf8_lossy(host).into_owned()
-        }
-        _ => own_host.to_owned(),
-    };
-    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-    Some(SlotRange { first, last, member: format!("{host}:{port}") })
-}
-
-/// The slot of a key: of what is between its first braces, or of all of it.
-pub(crate) fn slot_of(key: &str) -> u16 {
-    let tag = super::keys::tag(key).unwrap_or(key);
-    crc16(tag.as_bytes()) % SLOTS
-}
-
-/// CRC-16/XMODEM, which the specification of the cluster prescribes.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(
-            crc ^ u16::from(*byte) << 8,
-            |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 },
-        )
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_those_of_the_specification() {
-        assert_eq!(crc16(b"123456789"), 0x31c3);
-        assert_eq!(slot_of("foo"), 12182);
-        assert_eq!(slot_of("{user1000}.following"), slot_of("user1000"));
-        assert_eq!(slot_of("{lock:a}:lock:state"), slot_of("lock:a"));
-        assert_eq!(slot_of("foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
-    }
-
-    #[test]
-    fn rows_are_read() {
-        let text = |text: &str| Value::BulkString(text.into());
-        let row = |host| {
-            let primary = Value::Array(vec![text(host), Value::Int(7000), text("id")]);
-            Value::Array(vec![Value::Int(0), Value::Int(5460), primary])
-        };
-        let expected = |host: &str| SlotRange { first: 0, last: 5460, member: format!("{host}:7000") };
-        assert_eq!(range(&row("10.0.0.1"), "me"), Some(expected("10.0.0.1")));
-        assert_eq!(range(&row(""), "me"), Some(expected("me")));
-    }
 }

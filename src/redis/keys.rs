@@ -1,8 +1,9 @@
 //! Where a name is kept: its keys, all in one slot of a cluster.
 //!
-//! A lock's own key K is the prefix and the name, whose braces are escaped. What else is kept of a name stands beside K: at
-//! `{K}:WHAT`, or at `K{WHAT}` if the prefix has a hash tag. A brace after the prefix is written for no name, so no name's own key is
-//! where another's are kept. Raw keys are not escaped; those that look like one of ours are refused.
+//! A lock's own key K is the prefix and the name, whose braces are escaped. What else is kept of a
+//! name stands beside K: at `{K}:WHAT`, or at `K{WHAT}` if the prefix has a hash tag. A brace after
+//! the prefix is written for no name, so no name's own key is where another's are kept. Raw keys
+//! are not escaped; those that look like one of ours are refused.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -206,7 +207,8 @@ pub(crate) fn beside(key: &str, what: &str) -> String {
     if tag(key).is_some() { format!("{key}{{{what}}}") } else { format!("{{{key}}}:{what}") }
 }
 
-/// The key that another one stands beside, if that is what [`beside`] makes of it for something of a kind.
+/// The key that another one stands beside, if that is what [`beside`] makes of it for something of
+/// a kind.
 fn stands_beside(key: &str, is: impl Fn(&str) -> bool) -> Option<&str> {
     if let Some((tagged, what)) = key.strip_suffix('}').and_then(|key| key.rsplit_once('{')) {
         return (tag(tagged).is_some() && is(what)).then_some(tagged);
@@ -239,7 +241,8 @@ pub(crate) fn tag(key: &str) -> Option<&str> {
 
 const ESCAPED: [(&str, char); 3] = [("%7B", '{'), ("%7D", '}'), ("%25", '%')];
 
-/// Writes a name without braces, which would decide its slot. Other names stay as they are, for others to find.
+/// Writes a name without braces, which would decide its slot. Other names stay as they are, for
+/// others to find.
 fn escape(text: &str, key: &mut String) {
     for (at, letter) in text.char_indices() {
         let looks_escaped = || ESCAPED.iter().any(|(escaped, _)| text[at..].starts_with(escaped));

@@ -92,7 +92,8 @@ impl Topology {
         }
     }
 
-    /// Hears a sharded channel where a key is. False if there is no such thing; then the channel for everybody will do.
+    /// Hears a sharded channel where a key is. False if there is no such thing; then the channel
+    /// for everybody will do.
     pub(crate) async fn listen(&self, key: &str, channel: impl FnOnce() -> String) -> bool {
         match self {
             Topology::One(_) => false,

@@ -10,10 +10,10 @@ use crate::engine::cell::check_cells;
 use crate::engine::{Cell, Cells, Swap, Swapped, Twin, Write};
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::redis::cluster::slot_of;
 use crate::redis::errors::strange;
 use crate::redis::micros;
 use crate::redis::script::{Invocation, Script};
+use crate::redis::slots::slot_of;
 use crate::redis::topology::Topology;
 
 /// The keys of the cells of one call. In a cluster they must be in one slot.

@@ -12,8 +12,9 @@ use super::session::Session;
 use crate::engine::{Renewal, Renewed};
 use crate::error::Result;
 use crate::redis::keys::NameKeys;
+use crate::redis::slots::slot_of;
 use crate::redis::topology::Topology;
-use crate::redis::{cluster, holder, micros, stragglers};
+use crate::redis::{holder, micros, stragglers};
 
 /// Renews claims; a verdict for each.
 pub(super) async fn renew(session: &Session, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
@@ -42,12 +43,13 @@ async fn in_one_call(session: &Session, renewals: &[&Renewal]) -> Result<Vec<Ren
     Ok(verdicts.iter().map(verdict).collect())
 }
 
-/// Renews claims of a cluster: those of one slot in one call, all calls at the same time. Calls that
-/// are answered do not wait for long for the others; if none is, the caller's limit ends the wait.
+/// Renews claims of a cluster: those of one slot in one call, all calls at the same time. Calls
+/// that are answered do not wait for long for the others; if none is, the caller's limit ends the
+/// wait.
 async fn in_a_cluster(session: &Session, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
     let mut slots: HashMap<u16, Vec<usize>> = HashMap::new();
     for (at, renewal) in renewals.iter().enumerate() {
-        slots.entry(cluster::slot_of(&session.keys.of(&renewal.name)?.holder)).or_default().push(at);
+        slots.entry(slot_of(&session.keys.of(&renewal.name)?.holder)).or_default().push(at);
     }
     let calls = slots.into_values().map(|places| async move {
         let here: Vec<&Renewal> = places.iter().map(|at| &renewals[*at]).collect();
