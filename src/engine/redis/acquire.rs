@@ -45,8 +45,8 @@ impl Acquirer {
         Acquirer { strangers, last: Mutex::default() }
     }
 
-    /// Asks for a claim. Asking twice is harmless, so an unknown outcome is resolved by asking by the
-    /// rules.
+    /// Asks for a claim. Asking twice is harmless, so an unknown outcome is resolved by asking by
+    /// the rules.
     pub(super) async fn acquire(&self, session: &Session, name: &Name, ask: &Ask) -> Result<Answer> {
         let keys = session.keys.of(name)?;
         let who = self.who(session, &ask.holder);

@@ -1,9 +1,10 @@
--- Cells. KEYS: the cells of one call. Each is a string, `VERSION BYTES`, that expires. The version is
--- also the time of the change in microseconds: two scripts take longer than that.
+-- Cells. KEYS: the cells of one call. Each is a string, `VERSION BYTES`, that expires. The version
+-- is also the time of the change in microseconds: two scripts take longer than that.
 local call = redis.call
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
--- Not before the last change of any of the cells, although the server's clock may have been set back.
+-- Not before the last change of any of the cells, although the server's clock may have been set
+-- back.
 local time = now
 local versions, values, changes = {}, {}, {}
 for cell, key in ipairs(KEYS) do

@@ -4,7 +4,7 @@
 local held = redis.call('MGET', unpack(KEYS))
 local answers, free = {}, {}
 for i, start in ipairs(ARGV) do
-  local plain = held[i] and string.sub(held[i], 1, #start) == start
+  local plain = held[i] and string.find(held[i], start, 1, true) == 1
   answers[i] = plain and 1 or 0
   if plain then free[#free + 1] = KEYS[i] end
 end

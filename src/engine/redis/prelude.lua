@@ -22,7 +22,7 @@ local moment = clock[1] .. (#clock[2] == 6 and clock[2] or string.sub('00000' ..
 local now = tonumber(moment)
 
 local function text(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end
 
 -- Sends a message to a client. If it `listens` to the sharded channel of the name, the message goes

@@ -11,7 +11,8 @@ use crate::error::Result;
 use crate::redis::errors::{read, strange};
 use crate::redis::holder::{claim_at_holder, owner};
 
-/// What the holder's key starts with, if the holder is one of ours; then a letter that says where the rest is.
+/// What the holder's key starts with, if the holder is one of ours; then a letter that says where
+/// the rest is.
 const MARK: &str = "leasehold/1";
 
 /// What asking by the rules came to. `None` if the request came too late.

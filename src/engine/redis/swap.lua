@@ -1,6 +1,6 @@
 -- Reads cells, and writes to them if all are still at the versions that were read. ARGV: `read`; or
--- `swap` and for each cell its version, what becomes of it (`keep`, `put`, `delete`), how long it lives
--- in microseconds, bytes.
+-- `swap` and for each cell its version, what becomes of it (`keep`, `put`, `delete`), how long it
+-- lives in microseconds, bytes.
 local swaps = ARGV[1] == 'swap'
 for cell = 1, #KEYS do
   local at = 4 * cell - 2

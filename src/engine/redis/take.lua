@@ -8,7 +8,7 @@ local now = clock[1] * 1000000 + clock[2]
 if now > tonumber(ARGV[1]) then return {} end
 
 local function text(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end
 
 -- A counter below this is not good: it was gone and counts from 1, or it is from before the client
