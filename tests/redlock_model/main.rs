@@ -1,16 +1,13 @@
 //! The rules of the engine `redlock`, explored: every order of events in small worlds.
 //!
-//! The code that is explored is the engine's own (`rules.rs`), with the rules of one server that its scripts restate (`spec.rs`). Breadth
-//! first, so that the first violation found is a shortest one. Servers are alike, so worlds that differ in their order only are one.
+//! The code that is explored is the engine's own (`redlock/rules.rs`), with the rules of one server
+//! that its scripts restate (`spec.rs`). Breadth first, so that the first violation found is a
+//! shortest one. Servers are alike, so worlds that differ in their order only are one.
 //!
 //! `LEASEHOLD_MODEL=deep` goes further, which takes minutes and some GB.
 
 #[path = "../model/fingerprint.rs"]
 mod fingerprint;
-#[path = "../../src/engine/redlock/rules.rs"]
-#[allow(dead_code, reason = "the engine uses all of it")]
-mod rules;
-#[path = "../../src/engine/redlock/spec.rs"]
 mod spec;
 mod world;
 
@@ -19,6 +16,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::time::Instant;
 
 use fingerprint::{Taken, mix};
+use leasehold::engine::redlock::rules;
 use world::{Action, Bug, Setup, World};
 
 const PLAIN: Setup = Setup {

@@ -1,6 +1,7 @@
 //! A world: servers, clients that ask them, and messages that are late, lost and doubled.
 //!
-//! The servers follow `spec.rs` and the clients decide by `rules.rs`, both of the engine itself. What is wrong on purpose is a [`Bug`].
+//! The servers follow `spec.rs`, and the clients decide by the `rules.rs` of the engine itself. What is
+//! wrong on purpose is a [`Bug`].
 
 use std::fmt;
 

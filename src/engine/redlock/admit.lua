@@ -1,5 +1,5 @@
--- Lets a server vote. KEYS: member, top, floor, missed. ARGV: the mark that was seen, run, floor, not after.
--- Answers 1, or 0 if it is not what was seen any more.
+-- Lets a server vote. KEYS: member, top, floor, missed. ARGV: the mark that was seen, run, floor,
+-- not after. Answers 1, or 0 if the mark is another one by now.
 local call = redis.call
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]

@@ -7,13 +7,14 @@ if not is_mine() then return { 'not mine' } end
 
 local claim, token = my_claim()
 if not token then return { 'not mine' } end
--- Said twice.
+-- Proposed twice.
 if token == text(first) then return { 'accepted' } end
 
 local last, by = counter()
 if last >= first and not (last == first and by == owner) then return { 'above', text(last) } end
 set_counter(final, owner)
-claim = string.gsub(claim, '^(%S+ %x+ )%d+ %d+', '%1' .. text(final - first + 1) .. ' ' .. text(first), 1)
+local tokens = text(final - first + 1)
+claim = string.gsub(claim, '^(%S+ %x+ )%d+ %d+', '%1' .. tokens .. ' ' .. text(first), 1)
 if kind == 'shared' then
   call('HSET', STATE, 'C' .. owner, string.sub(claim, #MARK + 1))
 else

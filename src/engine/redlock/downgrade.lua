@@ -1,4 +1,5 @@
--- Turns a writer into a reader. ARGV: owner, stamp, token. Answers 1, or 0 if the writer is not there.
+-- Turns a writer into a reader. ARGV: owner, stamp, token. Answers 1, or 0 if the writer is not
+-- there.
 if kind == 'shared' then return is_mine() and 1 or 0 end
 if not is_mine() then return 0 end
 local token = string.match(held, '^%S+ %x+ %d+ (%d+) ')

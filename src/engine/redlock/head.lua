@@ -1,5 +1,6 @@
--- What every script of a name begins with. The rules are those of spec.rs; what the keys mean is in docs/redlock.md.
--- KEYS: holder, counter, state, ends, queue, gone, member, top, floor. ARGV: owner, stamp, and what the script says.
+-- What every script of a name begins with. tests/redlock_model/spec.rs has the same rules; what the
+-- keys mean is in docs/redlock.md. KEYS: holder, counter, state, ends, queue, gone, member, top,
+-- floor. ARGV: owner, stamp, and what the script says.
 local HOLDER, TOKEN, STATE, ENDS, QUEUE, GONE, MEMBER, TOP, FLOOR = unpack(KEYS)
 local owner, stamp = ARGV[1], tonumber(ARGV[2])
 local call = redis.call
@@ -16,7 +17,8 @@ end
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
--- A server's clock may run a little faster than the client's: what is kept here outlives what is believed there.
+-- A server's clock may run a little faster than the client's: a claim here outlives what its owner
+-- believes.
 local function life(lease)
   return math.ceil(lease * 1.01 / 1000) + 2
 end
@@ -51,7 +53,9 @@ local function expire_readers()
     end
     return
   end
-  for _, reader in ipairs(call('ZRANGEBYSCORE', ENDS, '-inf', text(now))) do forget_reader(reader) end
+  for _, reader in ipairs(call('ZRANGEBYSCORE', ENDS, '-inf', text(now))) do
+    forget_reader(reader)
+  end
   if call('ZCARD', ENDS) == 0 then
     call('DEL', HOLDER)
     held = false
@@ -62,6 +66,12 @@ end
 local function is_mine()
   if kind == 'owner' then return holder_of == owner end
   return kind == 'shared' and call('ZSCORE', ENDS, owner) and true or false
+end
+
+-- How a claim is written, without the mark.
+local function claim_text(tokens, token, lease, since, who)
+  return owner .. ' ' .. tokens .. ' ' .. token .. ' ' .. lease .. ' ' .. since .. ' ' ..
+    text(now) .. ' ' .. who
 end
 
 -- The claim that is mine: its token, and which asking or renewal it answers.
@@ -108,12 +118,13 @@ local function first_waiter()
   end
 end
 
--- Tells the one that waits longest. It is a hint: others may come first. With `readers`, only if it is one.
+-- Tells the one that waits longest. It is a hint: others may come first. With `readers`, only if it
+-- is a reader.
 local function wake(readers)
   while true do
     local waiter, said = first_waiter()
     if not waiter then return end
-    local weight, seat = string.match(said, '^(%S+) (%d+) ')
+    local weight, seat = string.match(said, '^(%S+) %d+ %d+ %d+ (%d+) ')
     if readers and weight ~= 'shared' then return end
     if call('PUBLISH', 'leasehold:seat:' .. seat, 'w ' .. waiter) > 0 then return end
     -- Nobody hears it there.

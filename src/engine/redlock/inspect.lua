@@ -1,5 +1,6 @@
--- What a server knows of its membership. KEYS: member, top, floor, missed, longest. ARGV: our longest lease in µs.
--- Answers mark, top, the time, how long ago it was first missed, and the longest lease that anybody may take.
+-- What a server knows of its membership. KEYS: member, top, floor, missed, longest. ARGV: our
+-- longest lease in µs. Answers mark, top, the time, how long ago the mark was first missed, and the
+-- longest lease that anybody may take.
 local call = redis.call
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -12,4 +13,5 @@ if tonumber(ARGV[1]) > longest then
   longest = tonumber(ARGV[1])
   call('SET', KEYS[5], ARGV[1])
 end
-return { mark or '', call('GET', KEYS[2]) or '0', text(now), text(math.max(now - missed, 0)), text(longest) }
+local missing = math.max(now - missed, 0)
+return { mark or '', call('GET', KEYS[2]) or '0', text(now), text(missing), text(longest) }

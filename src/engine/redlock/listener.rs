@@ -1,7 +1,8 @@
 //! What is heard from the servers, made into hints.
 //!
-//! A name that is given back is free on each server a moment sooner or later. Whoever asks when the first of them says so finds the others
-//! taken, and gets in the way of those who let go; so a wake-up counts when a majority has sent it, or after a moment.
+//! A name that is given back is free on each server a moment sooner or later. A waiter that asks
+//! when the first of them says so finds the others taken, and gets in the way of the release. So a
+//! wake-up counts when a majority has sent it, or after a moment.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -19,8 +20,9 @@ use crate::redis::link::Heard;
 /// How long the others have to say the same.
 const MOMENT: Duration = Duration::from_millis(12);
 
+/// Where messages go.
 #[derive(Debug)]
-pub(super) struct Ears {
+pub(super) struct Listener {
     pub(super) hints: OnceLock<Hints>,
     servers: usize,
     runtime: Handle,
@@ -30,9 +32,9 @@ pub(super) struct Ears {
     pub(super) look: Arc<Notify>,
 }
 
-impl Ears {
-    pub(super) fn new(servers: usize, runtime: Handle) -> Ears {
-        Ears { hints: OnceLock::new(), servers, runtime, called: Mutex::default(), look: Arc::default() }
+impl Listener {
+    pub(super) fn new(servers: usize, runtime: Handle) -> Listener {
+        Listener { hints: OnceLock::new(), servers, runtime, called: Mutex::default(), look: Arc::default() }
     }
 
     fn called(&self) -> MutexGuard<'_, HashMap<OwnerId, u32>> {
@@ -45,7 +47,7 @@ impl Ears {
         }
     }
 
-    pub(super) fn hear(self: &Arc<Ears>, number: usize, heard: Heard) {
+    pub(super) fn hear(self: &Arc<Listener>, number: usize, heard: Heard) {
         match heard {
             Heard::Reconnected | Heard::Missed => {
                 self.look.notify_one();
@@ -60,7 +62,7 @@ impl Ears {
         }
     }
 
-    fn call(self: &Arc<Ears>, number: usize, owner: OwnerId) {
+    fn call(self: &Arc<Listener>, number: usize, owner: OwnerId) {
         let mut called = self.called();
         let by = called.entry(owner).or_default();
         let first = *by == 0;
@@ -71,12 +73,12 @@ impl Ears {
             self.give(Hint::Wake(owner));
         } else if first {
             drop(called);
-            let ears: Weak<Ears> = Arc::downgrade(self);
+            let listener: Weak<Listener> = Arc::downgrade(self);
             self.runtime.spawn(async move {
                 tokio::time::sleep(MOMENT).await;
-                let Some(ears) = ears.upgrade() else { return };
-                if ears.called().remove(&owner).is_some() {
-                    ears.give(Hint::Wake(owner));
+                let Some(listener) = listener.upgrade() else { return };
+                if listener.called().remove(&owner).is_some() {
+                    listener.give(Hint::Wake(owner));
                 }
             });
         }

@@ -11,7 +11,7 @@ use redis::FromRedisValue;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::ENGINE;
+use super::errors::REDLOCK;
 use crate::error::{Error, Result};
 use crate::redis::link::{Connected, Link};
 use crate::redis::script::Invocation;
@@ -108,7 +108,7 @@ impl Node {
 
     /// The error for a server that does not answer in time.
     pub(super) fn silent(&self) -> Error {
-        Error::Unavailable { engine: ENGINE, what: self.link.trouble(), source: None }
+        REDLOCK.unavailable(self.link.trouble())
     }
 
     pub(super) fn set_barred(&self, why: Option<String>) {
@@ -125,7 +125,7 @@ impl Node {
         let what = self.barred().unwrap_or_else(|| {
             format!("`{}` has forgotten that it may vote; it will be looked at", self.link.server())
         });
-        Error::Unavailable { engine: ENGINE, what, source: None }
+        REDLOCK.unavailable(what)
     }
 
     /// What is the matter with it, if something is known to be.

@@ -18,7 +18,8 @@ if mine then
 end
 local number, by = counter()
 if mine and committed and by == owner then
-  -- A renewal that comes late does not take it again. A server that missed the token would not know: it remembers the release.
+  -- A renewal that comes late does not take it again. A server that missed the token would not know
+  -- that: it remembers the release.
   call('SET', TOKEN, text(number) .. ' -', 'KEEPTTL')
 else
   -- What this undoes may still come.

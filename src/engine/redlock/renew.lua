@@ -1,7 +1,8 @@
--- Renews many claims. KEYS: member, top; then holder, counter, state, ends, gone for each. ARGV: run, the number of this renewal; then
--- for each its owner, first and last token, `all` or `shared`, lease, and what is said of its holder (seat, pid, host, label).
--- Answers for each the number of the asking or renewal since which the claim has been here, 0 if it is not; nothing at all from a server
--- that may not vote.
+-- Renews many claims. KEYS: member, top; then holder, counter, state, ends, gone for each. ARGV:
+-- run, the number of this renewal; then for each its owner, first and last token, `all` or
+-- `shared`, lease, and who holds it (seat, pid, host, label). Answers for each the number of the
+-- asking or renewal since which the claim has been here, 0 if it is not; nothing at all from a
+-- server that may not vote.
 local call = redis.call
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -11,20 +12,21 @@ local function text(number) return string.format('%.0f', number) end
 
 if call('GET', MEMBER) ~= ARGV[1] then return {} end
 
--- A renewal takes no more of a memory that is full: see ../redis/full_memory.lua.
+-- A renewal takes no more of a memory that is full: see full_memory.lua.
 if KEYS[5] then read('HDEL', KEYS[5], '') end
 
 local stamp = ARGV[2]
 local answers = {}
 for i = 0, (#KEYS - 2) / 5 - 1 do
   local HOLDER, TOKEN, STATE, ENDS, UNDONE = unpack(KEYS, i * 5 + 3, i * 5 + 7)
-  local owner, first, last, weight, lease, said = unpack(ARGV, i * 6 + 3, i * 6 + 8)
+  local owner, first, last, weight, lease, who = unpack(ARGV, i * 6 + 3, i * 6 + 8)
   local shared = weight == 'shared'
   local left = math.ceil(tonumber(lease) * 1.01 / 1000) + 2
   local ends = text(now + left * 1000)
   local held = read('GET', HOLDER)
   local function claim(since)
-    return owner .. ' ' .. text(last - first + 1) .. ' ' .. first .. ' ' .. lease .. ' ' .. since .. ' ' .. text(now) .. ' ' .. said
+    return owner .. ' ' .. text(last - first + 1) .. ' ' .. first .. ' ' .. lease .. ' ' .. since ..
+      ' ' .. text(now) .. ' ' .. who
   end
   local function show_readers()
     call('EXPIRE', ENDS, DAY)
@@ -45,7 +47,8 @@ for i = 0, (#KEYS - 2) / 5 - 1 do
   if held == SHARED then
     local score = read('ZSCORE', ENDS, owner)
     if score and tonumber(score) > now then
-      token, since = string.match(call('HGET', STATE, 'C' .. owner) or '', '^%x+ %d+ (%d+) %d+ (%d+) ')
+      local claimed = call('HGET', STATE, 'C' .. owner) or ''
+      token, since = string.match(claimed, '^%x+ %d+ (%d+) %d+ (%d+) ')
       token = token or '0'
     end
   elseif held and string.sub(held, 1, #MARK + #owner + 1) == MARK .. owner .. ' ' then
@@ -61,12 +64,14 @@ for i = 0, (#KEYS - 2) / 5 - 1 do
     if tonumber(number) > tonumber(call('GET', TOP) or 0) then call('SET', TOP, number) end
   end
   if not counter or first == '0' then
-    -- The counter is in use for something else, or nobody knows the token: it lasts, and that is all.
+    -- The counter is in use for something else, or nobody knows the token: the claim lasts, and no
+    -- more.
     counter = math.huge
   end
   if token then
     answer = tonumber(since or 1)
-    -- It has not heard of the token. If its own counter is above, that is its own vote, and does no harm.
+    -- It has not heard of the token. If its own counter is above, that is its own vote, and does no
+    -- harm.
     local missed = token ~= first
       and (counter < tonumber(first) or (counter == tonumber(first) and by == owner))
     if missed then raise() end

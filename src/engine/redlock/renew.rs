@@ -6,155 +6,142 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::member::{MEMBER, TOP};
+use super::keys::{MEMBER, OwnerKeys, TOP};
+use super::owners::Held;
+use super::quorum::Quorum;
+use super::release::leave;
 use super::rules::{self, Kept, Verdict};
 use super::scripts::SCRIPTS;
-use super::{Held, NameKeys, Redlock, Table, micros, owner_text};
 use crate::claim::OwnerId;
 use crate::engine::{Renewal, Renewed};
 use crate::error::Result;
+use crate::redis::holder::owner_text;
 use crate::redis::link::Connected;
+use crate::redis::{micros, stragglers};
 
 /// The longest that a server has to answer. What is not decided then is not known.
 const LONGEST: Duration = Duration::from_secs(5);
 
-impl Redlock {
-    /// Renews claims. Each is decided as soon as a majority has answered for it, and those that are
-    /// decided do not wait for long for the others; if none is, the caller's limit ends the wait.
-    pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.check_process()?;
-        let Some(shortest) = renewals.iter().map(|renewal| renewal.lease).min() else {
-            return Ok(Vec::new());
-        };
-        let limit = (shortest / 3).min(LONGEST);
-        let round = self.next_stamp();
-        let mut keys: Vec<Arc<NameKeys>> = Vec::with_capacity(renewals.len());
-        let mut args: Vec<String> = Vec::with_capacity(renewals.len() * 6);
-        for renewal in renewals {
-            keys.push(self.keys_of(&renewal.name, renewal.owner)?);
-            let held = self.table().get_mut(&renewal.owner).and_then(|entry| {
-                let held = entry.held.as_mut()?;
-                held.renewal = round;
-                Some(held.clone())
-            });
-            let (first, last, shared, said) = match held {
-                Some(Held { grant, shared, said, .. }) => {
-                    (grant.token, grant.token + u64::from(grant.tokens) - 1, shared, said.join(" "))
-                }
-                // Nothing is known of it: it is renewed where it is, and not taken again where it is not.
-                None => (0, 0, false, String::new()),
-            };
-            args.extend([owner_text(renewal.owner), first.to_string(), last.to_string()]);
-            args.extend([
-                if shared { "shared" } else { "all" }.to_owned(),
-                micros(renewal.lease).to_string(),
-                said,
-            ]);
-        }
-        let (keys, args) = (Arc::new(keys), Arc::new(args));
-        let (send, mut answers) = mpsc::unbounded_channel();
-        for node in self.nodes.iter() {
-            let (node, send, keys, args) =
-                (Arc::clone(node), send.clone(), Arc::clone(&keys), Arc::clone(&args));
-            self.runtime.spawn(async move {
-                let script = |connected: &Connected| {
-                    let mut all = vec![MEMBER, TOP];
-                    for NameKeys { holder, token, state, ends, gone, .. } in keys.iter().map(|keys| &**keys) {
-                        all.extend([holder, token, state, ends, gone].map(String::as_str));
-                    }
-                    let mut script = SCRIPTS.renew.on(&all);
-                    script.arg(&connected.facts.run_id).arg(round);
-                    args.iter().for_each(|word| {
-                        script.arg(word);
-                    });
-                    script
-                };
-                let say = |answer: Result<Vec<u64>>| {
-                    if answer.as_ref().is_ok_and(Vec::is_empty) {
-                        node.not_a_member();
-                    }
-                    // Nobody listens when it is decided.
-                    send.send((node.number, answer.unwrap_or_default())).ok();
-                };
-                node.renew(limit, script, say).await;
-            });
-        }
-        drop(send);
-        let known: Vec<Option<Vec<u64>>> = {
-            let table = self.table();
-            let held = |renewal: &Renewal| table.get(&renewal.owner)?.held.as_ref();
-            renewals.iter().map(|renewal| held(renewal).map(|held| held.known.clone())).collect()
-        };
-        let mut since: Vec<Vec<u64>> = vec![vec![0; self.nodes.len()]; renewals.len()];
-        let mut seen: Vec<Vec<Option<Kept>>> = vec![vec![None; self.nodes.len()]; renewals.len()];
-        let mut verdicts = vec![Verdict::Open; renewals.len()];
-        let mut late = pin!(tokio::time::sleep(crate::redis::stragglers(shortest)));
-        while verdicts.contains(&Verdict::Open) {
-            let decided = verdicts.iter().any(|verdict| *verdict != Verdict::Open);
-            let next = tokio::select! {
-                biased;
-                answer = answers.recv() => answer,
-                () = &mut late, if decided => None,
-            };
-            let Some((number, answer)) = next else { break };
-            for (at, seen) in seen.iter_mut().enumerate() {
-                since[at][number] = answer.get(at).copied().unwrap_or(0);
-                seen[number] = Some(match answer.get(at) {
-                    None => Kept::Silent,
-                    Some(0) => Kept::Gone,
-                    Some(since) if known[at].as_ref().is_none_or(|known| known[number] == *since) => {
-                        Kept::Still
-                    }
-                    Some(_) => Kept::Healed,
-                });
-                verdicts[at] = rules::renewed(seen);
-            }
-        }
-        for (at, verdict) in verdicts.iter().enumerate() {
-            match verdict {
-                // What was taken again on the way counts from now on.
-                Verdict::Yes => {
-                    for (number, since) in since[at].iter().enumerate().filter(|(_, since)| **since > 0) {
-                        self.table.heard(renewals[at].owner, round, number, *since);
-                    }
-                }
-                // What is left of it is in the way of others.
-                Verdict::Gone => drop(self.leave(&keys[at], renewals[at].owner)),
-                Verdict::Unknown | Verdict::Open => {}
-            }
-        }
-        let yes = verdicts.iter().map(|verdict| *verdict == Verdict::Yes);
-        let owners: Vec<Option<OwnerId>> =
-            yes.zip(renewals).map(|(yes, renewal)| yes.then_some(renewal.owner)).collect();
-        let table = Arc::clone(&self.table);
-        // The others are heard, too, when they answer: the next time one of these may be gone.
-        self.runtime.spawn(async move {
-            while let Some((number, answer)) = answers.recv().await {
-                for (owner, since) in owners.iter().zip(answer) {
-                    if let (Some(owner), 1..) = (*owner, since) {
-                        table.heard(owner, round, number, since);
-                    }
-                }
-            }
+/// Renews claims. Each is decided as soon as a majority has answered for it, and those that are
+/// decided do not wait for long for the others; if none is, the caller's limit ends the wait.
+pub(super) async fn renew(quorum: &Quorum, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+    quorum.check_process()?;
+    let Some(shortest) = renewals.iter().map(|renewal| renewal.lease).min() else {
+        return Ok(Vec::new());
+    };
+    let limit = (shortest / 3).min(LONGEST);
+    let round = quorum.next_stamp();
+    let mut keys: Vec<Arc<OwnerKeys>> = Vec::with_capacity(renewals.len());
+    let mut args: Vec<String> = Vec::with_capacity(renewals.len() * 6);
+    for renewal in renewals {
+        keys.push(quorum.keys_of(&renewal.name, renewal.owner)?);
+        let held = quorum.owners.lock().get_mut(&renewal.owner).and_then(|entry| {
+            let held = entry.held.as_mut()?;
+            held.renewal = round;
+            Some(held.clone())
         });
-        let verdict = |verdict: &Verdict| match verdict {
-            Verdict::Yes => Renewed::Yes,
-            Verdict::Gone => Renewed::Gone,
-            Verdict::Unknown | Verdict::Open => Renewed::Unknown,
+        let (first, last, shared, who) = match held {
+            Some(Held { grant, shared, who, .. }) => {
+                (grant.token, grant.token + u64::from(grant.tokens) - 1, shared, who)
+            }
+            // Nothing is known of it: it is renewed where it is, and not taken again where it is
+            // not.
+            None => (0, 0, false, String::new()),
         };
-        Ok(verdicts.iter().map(verdict).collect())
+        args.extend([owner_text(renewal.owner), first.to_string(), last.to_string()]);
+        args.extend([
+            if shared { "shared" } else { "all" }.to_owned(),
+            micros(renewal.lease).to_string(),
+            who,
+        ]);
     }
-}
-
-impl Table {
-    /// Notes since which asking or renewal a server has had a claim, as it said to a renewal to
-    /// which a majority said yes. It says nothing about what came after: when the next renewal is
-    /// under way it is too late.
-    fn heard(&self, owner: OwnerId, round: u64, number: usize, since: u64) {
-        let mut table = self.lock();
-        let held = table.get_mut(&owner).and_then(|entry| entry.held.as_mut());
-        if let Some(held) = held.filter(|held| held.renewal == round) {
-            held.known[number] = since;
+    let (keys, args) = (Arc::new(keys), Arc::new(args));
+    let (send, mut answers) = mpsc::unbounded_channel();
+    for node in quorum.nodes.iter() {
+        let (node, send, keys, args) = (Arc::clone(node), send.clone(), Arc::clone(&keys), Arc::clone(&args));
+        quorum.runtime.spawn(async move {
+            let script = |connected: &Connected| {
+                let mut all = vec![MEMBER, TOP];
+                for OwnerKeys { holder, token, state, ends, gone, .. } in keys.iter().map(|keys| &**keys) {
+                    all.extend([holder, token, state, ends, gone].map(String::as_str));
+                }
+                let mut script = SCRIPTS.renew.on(&all);
+                script.arg(&connected.facts.run_id).arg(round);
+                args.iter().for_each(|word| {
+                    script.arg(word);
+                });
+                script
+            };
+            let say = |answer: Result<Vec<u64>>| {
+                if answer.as_ref().is_ok_and(Vec::is_empty) {
+                    node.not_a_member();
+                }
+                // Nobody listens when it is decided.
+                send.send((node.number, answer.unwrap_or_default())).ok();
+            };
+            node.renew(limit, script, say).await;
+        });
+    }
+    drop(send);
+    let known: Vec<Option<Vec<u64>>> = {
+        let owners_known = quorum.owners.lock();
+        let held = |renewal: &Renewal| owners_known.get(&renewal.owner)?.held.as_ref();
+        renewals.iter().map(|renewal| held(renewal).map(|held| held.known.clone())).collect()
+    };
+    let mut since: Vec<Vec<u64>> = vec![vec![0; quorum.nodes.len()]; renewals.len()];
+    let mut seen: Vec<Vec<Option<Kept>>> = vec![vec![None; quorum.nodes.len()]; renewals.len()];
+    let mut verdicts = vec![Verdict::Open; renewals.len()];
+    let mut late = pin!(tokio::time::sleep(stragglers(shortest)));
+    while verdicts.contains(&Verdict::Open) {
+        let decided = verdicts.iter().any(|verdict| *verdict != Verdict::Open);
+        let next = tokio::select! {
+            biased;
+            answer = answers.recv() => answer,
+            () = &mut late, if decided => None,
+        };
+        let Some((number, answer)) = next else { break };
+        for (at, seen) in seen.iter_mut().enumerate() {
+            since[at][number] = answer.get(at).copied().unwrap_or(0);
+            seen[number] = Some(match answer.get(at) {
+                None => Kept::Silent,
+                Some(0) => Kept::Gone,
+                Some(since) if known[at].as_ref().is_none_or(|known| known[number] == *since) => Kept::Still,
+                Some(_) => Kept::Healed,
+            });
+            verdicts[at] = rules::renewed(seen);
         }
     }
+    for (at, verdict) in verdicts.iter().enumerate() {
+        match verdict {
+            // What was taken again on the way counts from now on.
+            Verdict::Yes => {
+                for (number, since) in since[at].iter().enumerate().filter(|(_, since)| **since > 0) {
+                    quorum.owners.heard(renewals[at].owner, round, number, *since);
+                }
+            }
+            // What is left of it is in the way of others.
+            Verdict::Gone => drop(leave(quorum, &keys[at], renewals[at].owner)),
+            Verdict::Unknown | Verdict::Open => {}
+        }
+    }
+    let yes = verdicts.iter().map(|verdict| *verdict == Verdict::Yes);
+    let owners: Vec<Option<OwnerId>> =
+        yes.zip(renewals).map(|(yes, renewal)| yes.then_some(renewal.owner)).collect();
+    let owners_known = Arc::clone(&quorum.owners);
+    // The others are heard, too, when they answer: the next time one of these may be gone.
+    quorum.runtime.spawn(async move {
+        while let Some((number, answer)) = answers.recv().await {
+            for (owner, since) in owners.iter().zip(answer) {
+                if let (Some(owner), 1..) = (*owner, since) {
+                    owners_known.heard(owner, round, number, since);
+                }
+            }
+        }
+    });
+    let verdict = |verdict: &Verdict| match verdict {
+        Verdict::Yes => Renewed::Yes,
+        Verdict::Gone => Renewed::Gone,
+        Verdict::Unknown | Verdict::Open => Renewed::Unknown,
+    };
+    Ok(verdicts.iter().map(verdict).collect())
 }

@@ -4,17 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::errors::{number, strange};
 use super::rules::{Commit, Vote, Whose, majority};
-use super::{ENGINE, number};
 use crate::claim::{Claim, Holder, OwnerId, WHOLE, Waiter};
 use crate::engine::{HeldClaim, View, Waiting};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::redis::holder::{claim_at_holder, owner as owner_of};
-
-/// Something that a script of ours does not say.
-pub(super) fn strange(what: &str) -> Error {
-    Error::Engine { engine: ENGINE, what: format!("a script answered strangely: {what}"), source: None }
-}
+use crate::redis::micros;
 
 /// What a server said to a request for its vote, or why it is none.
 pub(super) enum Said {
@@ -93,7 +89,7 @@ fn part(now: u64, (text, left): &Row) -> Result<(String, Part)> {
     let left = u64::try_from(left).unwrap_or(u64::from(u32::MAX));
     // What is kept outlives what is believed: see `life` in head.lua.
     let left = Duration::from_millis(left.saturating_sub(2)).div_f64(1.01);
-    let mut claim = claim_at_holder("redlock/1", text, now + super::micros(left), now);
+    let mut claim = claim_at_holder("redlock/1", text, now + micros(left), now);
     // Here stands which asking or renewal it answers.
     claim.lock_delay = 0;
     let key = if claim.owner == OwnerId(0) {
@@ -169,7 +165,7 @@ fn waiting(owner: OwnerId, text: &[u8], now: u64) -> Option<Waiting> {
     let mut words = text.splitn(8, ' ');
     let weight = if words.next()? == "shared" { 1 } else { WHOLE };
     let mut number = || words.next()?.parse::<u64>().ok();
-    let (seat, since, lease, tokens, pid) = (number()?, number()?, number()?, number()?, number()?);
+    let (since, lease, tokens, seat, pid) = (number()?, number()?, number()?, number()?, number()?);
     let (host, label) = (words.next()?, words.next()?);
     let waiter = Waiter {
         owner,

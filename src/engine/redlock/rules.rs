@@ -1,29 +1,34 @@
 //! What a majority has decided: pure functions of what the servers have said so far.
 //!
-//! Nothing here does I/O or reads a clock. The engine takes its decisions here, and the model (`tests/redlock_model`) explores the same
-//! code together with `spec.rs`, the rules of one server that the scripts restate.
+//! Nothing here does I/O or reads a clock. The engine takes its decisions here, and the model
+//! (`tests/redlock_model`) explores the same code together with the rules of one server, which the
+//! scripts restate.
 //!
-//! A token is *committed* when a majority has accepted it: a server accepts one from whoever has the claim there, if its own counter has
-//! not gone past, and counts on from it. Two majorities share a server, and there the second to commit either asked after the first
-//! commit, so that its token is larger, or is refused. No clock is part of this argument; clocks matter for exclusion only.
+//! A token is *committed* when a majority has accepted it. A server accepts one from whoever has
+//! the claim there, if its own counter has not gone past, and counts on from it. Two majorities
+//! share a server, and there the second to commit either asked after the first commit, so that its
+//! token is larger, or is refused. No clock is part of this argument; clocks matter for exclusion
+//! only.
 //!
-//! Every server is asked for its *vote*: it takes the claim. With the request comes a token that is probably above all counters. If a
-//! majority accepts it that is all. Where it is not, a server answers a counter that it has never answered before, and the largest
-//! of these is proposed in a second step.
+//! Every server is asked for its *vote*: it takes the claim. With the request comes a token that is
+//! probably above all counters. If a majority accepts it, that is all. Where the token is too low,
+//! a server answers a counter that it has never answered before, and the largest of these is
+//! proposed in a second step.
 
 use std::time::Duration;
 
 /// How many of `servers` are a majority.
-pub(crate) const fn majority(servers: usize) -> usize {
+pub const fn majority(servers: usize) -> usize {
     servers / 2 + 1
 }
 
 /// What a server says to a request for its vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Vote {
+pub enum Vote {
     /// The claim is taken, and the counter is this.
     Granted { counter: u64 },
-    /// The claim is taken, and the token that was asked for with it is accepted; the counter is this.
+    /// The claim is taken, and the token that was asked for with it is accepted; the counter is
+    /// this.
     Accepted { counter: u64 },
     /// Somebody else has it, for so many microseconds at the most.
     Taken { by: Whose, left: u64 },
@@ -33,7 +38,7 @@ pub(crate) enum Vote {
 
 /// Whose claim is in the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Whose {
+pub enum Whose {
     /// A writer.
     Owner(u128),
     /// Some readers.
@@ -46,7 +51,7 @@ pub(crate) enum Whose {
 
 /// What the votes so far come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Poll {
+pub enum Poll {
     /// It is not decided.
     Open,
     /// A majority has accepted the token that came with the request: the claim is held.
@@ -55,14 +60,15 @@ pub(crate) enum Poll {
     Majority { token: u64 },
     /// Somebody holds a majority, or enough of it. In so many microseconds a majority may be free.
     Held { left: u64, stranger: bool },
-    /// Nobody is known to hold a majority: several ask at the same time, or somebody is just letting go.
+    /// Nobody is known to hold a majority: several ask at the same time, or somebody is just
+    /// letting go.
     Split,
     /// So many servers are silent that nobody can have a majority.
     Impossible,
 }
 
 /// Counts votes; `None` for those that have not come.
-pub(crate) fn poll(votes: &[Option<Vote>]) -> Poll {
+pub fn poll(votes: &[Option<Vote>]) -> Poll {
     let needed = majority(votes.len());
     let (mut granted, mut accepted, mut open, mut silent, mut token) = (0, 0, 0, 0, 0);
     let mut taken: Vec<(u64, Whose)> = Vec::new();
@@ -114,7 +120,7 @@ pub(crate) fn poll(votes: &[Option<Vote>]) -> Poll {
 
 /// What a server says to a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Commit {
+pub enum Commit {
     /// Its counter is the token now.
     Accepted,
     /// Its counter has gone past.
@@ -127,7 +133,7 @@ pub(crate) enum Commit {
 
 /// What the answers to a token so far come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Committed {
+pub enum Committed {
     /// It is not decided.
     Open,
     /// A majority has accepted: the claim is held.
@@ -139,7 +145,7 @@ pub(crate) enum Committed {
 }
 
 /// Counts what the servers said to a token.
-pub(crate) fn committed(answers: &[Option<Commit>]) -> Committed {
+pub fn committed(answers: &[Option<Commit>]) -> Committed {
     let needed = majority(answers.len());
     let count =
         |wanted: fn(&Commit) -> bool| answers.iter().flatten().filter(|answer| wanted(answer)).count();
@@ -163,11 +169,11 @@ pub(crate) fn committed(answers: &[Option<Commit>]) -> Committed {
 
 /// What a server says to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kept {
+pub enum Kept {
     /// The claim was there all the time, and lasts longer now.
     Still,
-    /// It was not there, nobody else has had it, and it was taken again. Whether somebody else has held the name meanwhile this server
-    /// can not know, so it does not count this time.
+    /// It was not there, nobody else has had it, and it was taken again. Whether somebody else has
+    /// held the name meanwhile this server can not know, so it does not count this time.
     Healed,
     /// It is not there.
     Gone,
@@ -177,7 +183,7 @@ pub(crate) enum Kept {
 
 /// What the answers to a renewal so far come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It is not decided.
     Open,
     /// A majority has kept the claim without a gap.
@@ -189,7 +195,7 @@ pub(crate) enum Verdict {
 }
 
 /// Counts what the servers said to a renewal.
-pub(crate) fn renewed(answers: &[Option<Kept>]) -> Verdict {
+pub fn renewed(answers: &[Option<Kept>]) -> Verdict {
     let still = answers.iter().filter(|answer| **answer == Some(Kept::Still)).count();
     let silent = answers.iter().filter(|answer| **answer == Some(Kept::Silent)).count();
     verdict(answers.len(), still, silent, answers.iter().filter(|answer| answer.is_none()).count())
@@ -197,7 +203,7 @@ pub(crate) fn renewed(answers: &[Option<Kept>]) -> Verdict {
 
 /// What a server says to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Left {
+pub enum Left {
     /// The claim was there, and is not any more.
     Claim,
     /// A place among those who wait.
@@ -209,7 +215,7 @@ pub(crate) enum Left {
 }
 
 /// Counts what the servers said to a release: *yes* if a majority had the claim.
-pub(crate) fn released(answers: &[Option<Left>]) -> Verdict {
+pub fn released(answers: &[Option<Left>]) -> Verdict {
     let removed = answers.iter().filter(|answer| **answer == Some(Left::Claim)).count();
     let silent = answers.iter().filter(|answer| **answer == Some(Left::Silent)).count();
     verdict(answers.len(), removed, silent, answers.iter().filter(|answer| answer.is_none()).count())
@@ -230,26 +236,26 @@ fn verdict(servers: usize, yes: usize, silent: usize, open: usize) -> Verdict {
 
 /// What is known of a server that answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub struct Seen {
     /// Names this run of the server.
-    pub(crate) run: String,
+    pub run: String,
     /// The run under which it was last admitted, if it remembers one.
-    pub(crate) mark: Option<String>,
+    pub mark: Option<String>,
     /// Every write is on its disk before it is answered.
-    pub(crate) forgets_nothing: bool,
+    pub forgets_nothing: bool,
     /// How long it runs.
-    pub(crate) up: Duration,
+    pub up: Duration,
     /// How long ago somebody first noticed that it has no mark.
-    pub(crate) missed: Duration,
+    pub missed: Duration,
     /// The largest counter that it ever gave.
-    pub(crate) top: u64,
+    pub top: u64,
     /// Its clock, in microseconds.
-    pub(crate) now: u64,
+    pub now: u64,
 }
 
 /// Whether a server may vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub enum Standing {
     /// It votes.
     Member,
     /// It may be let in, with counters above this.
@@ -262,9 +268,9 @@ pub(crate) enum Standing {
     Silent,
 }
 
-/// Who may vote; `None` for servers that do not answer. `quarantine` is longer than any attempt or lease that was alive when a server
-/// forgot.
-pub(crate) fn standings(servers: &[Option<Seen>], quarantine: Duration) -> Vec<Standing> {
+/// Who may vote; `None` for servers that do not answer. `quarantine` is longer than any attempt or
+/// lease that was alive when a server forgot.
+pub fn standings(servers: &[Option<Seen>], quarantine: Duration) -> Vec<Standing> {
     let is_member = |seen: &Seen| seen.mark.as_ref() == Some(&seen.run);
     let all: Option<Vec<&Seen>> = servers.iter().map(Option::as_ref).collect();
     let above_all = |all: &[&Seen]| all.iter().map(|seen| seen.top.max(seen.now)).max().unwrap_or(0);
@@ -292,7 +298,8 @@ pub(crate) fn standings(servers: &[Option<Seen>], quarantine: Duration) -> Vec<S
             let floor = members.iter().map(|member| member.top).max().unwrap_or(0);
             return Standing::Admit { floor };
         }
-        // A majority has forgotten. What its counters were only the clocks can tell, and only if everybody is asked.
+        // A majority has forgotten. What its counters were only the clocks can tell, and only if
+        // everybody is asked.
         match all.as_deref() {
             Some(all) if all.iter().all(|seen| is_member(seen) || left(seen).is_zero()) => {
                 Standing::Admit { floor: above_all(all) }

@@ -17,7 +17,8 @@ pub(super) struct Scripts {
     pub(super) admit: Script,
 }
 
-/// A script of several files: what is usual, what all scripts of a name begin with, and what is asked.
+/// A script of several files: what is usual, what all scripts of a name begin with, and what is
+/// asked.
 macro_rules! script {
     ($($file:literal),+) => {
         Script::new(concat!($(include_str!($file)),+))

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::ENGINE;
+use super::errors::{ENGINE, REDLOCK};
 use crate::engine::url::{LoginPlace, Syntax, Url};
 use crate::error::{Error, Result};
 use crate::redis::address::{Encryption, Source, info_of_host};
-use crate::redis::errors::Label;
 use crate::redis::keys::Keys;
 use crate::redis::requirements::Target;
 use crate::redis::url::{ServerOptions, database};
@@ -58,7 +57,7 @@ impl Place {
                 db,
             )?)?);
             targets.push(Target {
-                label: Label::new(ENGINE),
+                label: REDLOCK,
                 source,
                 server: host.to_string(),
                 eviction_allowed: options.eviction_allowed,

@@ -1,9 +1,9 @@
--- Asks for a vote. ARGV: owner, stamp, `all` or `shared`, lease, tokens, wait, run, not after, seat, pid, host, label, first token.
--- Answers { 'accepted', counter }, { 'granted', counter }, { 'taken', by, left, counter }, { 'late', time }, { 'gone' } if it is undone, or
--- { 'quarantine' }.
+-- Asks for a vote. ARGV: owner, stamp, `all` or `shared`, lease, tokens, wait, run, not after, who
+-- asks (seat, pid, host, label), first token. Answers { 'accepted', counter }, { 'granted', counter
+-- }, { 'taken', by, left, counter }, { 'late', time }, { 'gone' } if it is undone, or {
+-- 'quarantine' }.
 local shared, lease, wait = ARGV[3] == 'shared', tonumber(ARGV[4]), ARGV[6] == '1'
-local run, not_after = ARGV[7], tonumber(ARGV[8])
-local said = ARGV[9] .. ' ' .. ARGV[10] .. ' ' .. ARGV[11] .. ' ' .. ARGV[12]
+local run, not_after, who = ARGV[7], tonumber(ARGV[8]), ARGV[9]
 
 if call('GET', MEMBER) ~= run then return { 'quarantine' } end
 if now > not_after then return { 'late', text(now) } end
@@ -18,12 +18,13 @@ expire_readers()
 local mine = is_mine()
 if mine then
   local _, token, since = my_claim()
-  -- Said twice: it has been answered, and used.
+  -- Asked twice: it has been answered, and used.
   if since > stamp or (since == stamp and token ~= '0') then return { 'gone' } end
 end
 
--- What ends later than if it had been said now was said before the clock was set back, and is cut to that. It ends no earlier than its
--- owner expects, who counts from before it asked. Of readers, the one that ends last decides.
+-- What ends later than if it had been written now was written before the clock was set back, and is
+-- cut to that. It ends no earlier than its owner expects, who counts from before it asked. Of
+-- readers, the one that ends last decides.
 local function cut()
   if kind == 'owner' then
     local most = string.match(held, '^%S+ %x+ %d+ %d+ (%d+) ')
@@ -33,7 +34,8 @@ local function cut()
     local before
     repeat
       before = call('ZREVRANGE', ENDS, 0, 0, 'WITHSCORES')
-      local most = before[1] and string.match(call('HGET', STATE, 'C' .. before[1]) or '', '^%x+ %d+ %d+ (%d+) ')
+      local claim = before[1] and call('HGET', STATE, 'C' .. before[1])
+      local most = string.match(claim or '', '^%x+ %d+ %d+ (%d+) ')
       most = most and now + life(tonumber(most)) * 1000
       local late = most and tonumber(before[2]) > most
       if late then
@@ -54,7 +56,9 @@ local function waiting_writer()
         alive_until = now + PATIENCE
         call('HSET', STATE, 'A' .. waiter, text(alive_until))
       end
-      if found[2] and alive_until > now and string.sub(found[2], 1, 4) == 'all ' then return alive_until - now end
+      if found[2] and alive_until > now and string.sub(found[2], 1, 4) == 'all ' then
+        return alive_until - now
+      end
     end
   end
 end
@@ -79,24 +83,26 @@ if by then
     call('ZADD', QUEUE, 'NX', text(now), owner)
     local weight = shared and 'shared ' or 'all '
     local since = call('ZSCORE', QUEUE, owner)
-    call('HSET', STATE, 'W' .. owner, weight .. ARGV[9] .. ' ' .. text(since) .. ' ' .. ARGV[4] .. ' ' .. ARGV[5] .. ' ' ..
-      ARGV[10] .. ' ' .. ARGV[11] .. ' ' .. ARGV[12], 'A' .. owner, text(now + PATIENCE))
+    local waiter = weight .. text(since) .. ' ' .. ARGV[4] .. ' ' .. ARGV[5] .. ' ' .. who
+    call('HSET', STATE, 'W' .. owner, waiter, 'A' .. owner, text(now + PATIENCE))
     call('EXPIRE', STATE, DAY)
     call('EXPIRE', QUEUE, DAY)
   end
   return { 'taken', by, text(left), text(last) }
 end
 
--- A counter that is gone goes on above all that this server ever gave; one that nobody proposes a token for, also at the clock.
-local base = math.max(last == 0 and tonumber(call('GET', TOP) or 0) or last, tonumber(call('GET', FLOOR) or 0))
-local first, token = tonumber(ARGV[13]), '0'
+-- A counter that is gone goes on above all that this server ever gave; if the proposed token is too
+-- low, also at the clock.
+local base = last == 0 and tonumber(call('GET', TOP) or 0) or last
+base = math.max(base, tonumber(call('GET', FLOOR) or 0))
+local first, token = tonumber(ARGV[10]), '0'
 if first > base then
-  last, token = first + tonumber(ARGV[5]) - 1, ARGV[13]
+  last, token = first + tonumber(ARGV[5]) - 1, ARGV[10]
 else
   last = (last == 0 and math.max(base, now - 1) or base) + 1
 end
 set_counter(last, owner)
-local claim = owner .. ' ' .. ARGV[5] .. ' ' .. token .. ' ' .. ARGV[4] .. ' ' .. ARGV[2] .. ' ' .. text(now) .. ' ' .. said
+local claim = claim_text(ARGV[5], token, ARGV[4], ARGV[2], who)
 if shared then
   call('ZADD', ENDS, text(now + life(lease) * 1000), owner)
   call('HSET', STATE, 'C' .. owner, claim)

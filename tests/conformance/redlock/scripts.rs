@@ -1,6 +1,6 @@
 //! The scripts of one server against the rules that they restate, step by step: answers, and what is left at the server.
 
-#[path = "../../../src/engine/redlock/spec.rs"]
+#[path = "../../redlock_model/spec.rs"]
 #[allow(dead_code, reason = "the model uses all of it")]
 mod spec;
 
@@ -82,7 +82,7 @@ impl Pair<'_> {
         let (stamp_text, first_text) = (stamp.to_string(), first.to_string());
         let tokens = (last + 1 - first).to_string();
         let asked = [&stamp_text, weight, LEASE, &tokens, "0", "run", "9007199254740992"];
-        let rest = [&asked[..], &["7", "1", "host", "a label", &first_text]].concat();
+        let rest = [&asked[..], &["7 1 host a label", &first_text]].concat();
         let answer = self.call(VOTE, owner, &rest).texts();
         let voted = self.node.vote(owner, stamp, weight == "shared", (first, last), 0);
         let expected = match voted {

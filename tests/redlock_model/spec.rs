@@ -1,7 +1,8 @@
 //! The rules of one server about one name, which the scripts restate.
 //!
-//! Not part of the library: the model runs them, with the decisions in `rules.rs`. Time is left out. That a claim ends is something that
-//! happens to a server, at any moment; `now` is what the server's clock says when a counter starts anew, and may be anything.
+//! Not part of the library: the model runs them, with the decisions in `rules.rs`. Time is left
+//! out. That a claim ends is something that happens to a server, at any moment; `now` is what the
+//! server's clock says when a counter starts anew, and may be anything.
 //!
 //! Numbers are small, so that worlds are.
 
@@ -70,7 +71,8 @@ pub(crate) enum Said {
 /// What a server says to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// It has the claim, which answers this asking or renewal. Another number than before means that there was a gap.
+    /// It has the claim, which answers this asking or renewal. Another number than before means
+    /// that there was a gap.
     Since(Number),
     Gone,
     /// It may not vote.
@@ -146,7 +148,8 @@ impl Node {
         if claim.token == first {
             return Said::Accepted;
         }
-        // That the counter *is* the token is not enough: a reader beside this one may have been told the same number.
+        // That the counter *is* the token is not enough: a reader beside this one may have been
+        // told the same number.
         if counter >= first && !(counter == first && by == (owner, first)) {
             return Said::Above(counter);
         }
@@ -169,7 +172,8 @@ impl Node {
         let (counter, by, free) = (self.counter, self.by, self.is_free(shared));
         if let Some(claim) = self.mine(owner) {
             let stamp = claim.stamp;
-            // It has not heard of the token. If its own counter is above, that is its own vote, and does no harm.
+            // It has not heard of the token. If its own counter is above, that is its own vote, and
+            // does no harm.
             if claim.token != first && (counter < first || (counter, by) == (first, (owner, first))) {
                 claim.token = first;
                 self.set_counter(last, owner);

@@ -1,9 +1,11 @@
-//! Who may vote.
+//! Which servers may vote.
 //!
-//! A server that has forgotten its data could give a name away that somebody still holds, or a token that somebody already has. So each
-//! server has a mark that names the run under which it was let in, and every vote compares it with the run that the connection was made
-//! to. A server without the right mark is looked at here, by the rules in `rules.rs`: it votes again when nobody can be alive any more
-//! who relied on what it has forgotten, and with counters above those that a majority of the others remembers.
+//! A server that has forgotten its data could give a name away that somebody still holds, or a
+//! token that was given before. So each server has a mark that names the run under which it was let
+//! in, and every vote compares it with the run that the connection was made to. A server without
+//! the right mark is looked at here, by the rules in `rules.rs`. It votes again when all leases
+//! that relied on what it has forgotten are over, and with counters above those that a majority of
+//! the others remembers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -14,17 +16,13 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use super::errors::number;
+use super::keys::{FLOOR, LONGEST, MEMBER, MISSED, TOP};
 use super::node::{Node, Nodes};
 use super::rules::{Seen, Standing, standings};
 use super::scripts::SCRIPTS;
-use super::{micros, numbers};
 use crate::error::{Error, Result};
-
-pub(super) const MEMBER: &str = "leasehold:member";
-pub(super) const TOP: &str = "leasehold:top";
-pub(super) const FLOOR: &str = "leasehold:floor";
-const MISSED: &str = "leasehold:missed";
-const LONGEST: &str = "leasehold:max_lease";
+use crate::redis::micros;
 
 /// How long a server has to say what it knows.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -33,47 +31,53 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// A task that looks at the servers when there is a reason. Dropped, it ends.
 #[derive(Debug)]
-pub(super) struct Registrar(AbortHandle);
+pub(super) struct Admission(AbortHandle);
 
-impl Registrar {
+impl Admission {
+    /// Looks at the servers now, and from then on when there is a reason.
+    pub(super) async fn start(nodes: &Nodes, max_lease: Duration, look: Arc<Notify>) -> Result<Admission> {
+        let mut next = review(nodes, max_lease).await;
+        if let Some((one, other)) = same(nodes) {
+            return Err(Error::invalid(format!(
+                "`{}` and `{}` are the same server; its vote would count twice. Every server of `redlock:` must be another one",
+                nodes[one].link.server(),
+                nodes[other].link.server()
+            )));
+        }
+        let weak: Vec<Weak<Node>> = nodes.iter().map(Arc::downgrade).collect();
+        let task = tokio::spawn(async move {
+            loop {
+                let due = async {
+                    match next {
+                        Some(time) => tokio::time::sleep(time).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = look.notified() => {}
+                    () = due => {}
+                }
+                let nodes: Option<Nodes> = weak.iter().map(Weak::upgrade).collect();
+                let Some(nodes) = nodes else { return };
+                next = review(&nodes, max_lease).await;
+                drop(nodes);
+                // Many may ask for it.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        Ok(Admission(task.abort_handle()))
+    }
+
     /// Looks no more.
     pub(super) fn close(&self) {
         self.0.abort();
     }
 }
 
-impl Drop for Registrar {
+impl Drop for Admission {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// Looks at the servers now, and from then on when there is a reason.
-pub(super) async fn register(nodes: &Nodes, max_lease: Duration, look: Arc<Notify>) -> Result<Registrar> {
-    let mut next = review(nodes, max_lease).await;
-    if let Some((one, other)) = same(nodes) {
-        return Err(Error::invalid(format!(
-            "`{}` and `{}` are the same server; its vote would count twice. Every server of `redlock:` must be another one",
-            nodes[one].link.server(),
-            nodes[other].link.server()
-        )));
-    }
-    let weak: Vec<Weak<Node>> = nodes.iter().map(Arc::downgrade).collect();
-    let task = tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                () = look.notified() => {}
-                () = async { match next { Some(time) => tokio::time::sleep(time).await, None => std::future::pending().await } } => {}
-            }
-            let nodes: Option<Nodes> = weak.iter().map(Weak::upgrade).collect();
-            let Some(nodes) = nodes else { return };
-            next = review(&nodes, max_lease).await;
-            drop(nodes);
-            // Many may ask for it.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    Ok(Registrar(task.abort_handle()))
 }
 
 /// Two addresses of one server.
@@ -111,7 +115,8 @@ async fn review(nodes: &Nodes, max_lease: Duration) -> Option<Duration> {
                 *server = None;
             }
         }
-        // Longer than a lease lasts on a clock that is a little slow; a server tells its age in whole seconds.
+        // Longer than a lease lasts on a clock that is a little slow; a server tells its age in
+        // whole seconds.
         let quarantine = longest.mul_f64(1.02) + Duration::from_millis(1100);
         let standings = standings(&seen, quarantine);
         let mut admitted = false;
@@ -178,7 +183,8 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     let mut script = SCRIPTS.inspect.on(&[MEMBER, TOP, FLOOR, MISSED, LONGEST]);
     script.arg(micros(max_lease));
     let said: Vec<String> = node.link.call(&connected, pin!(script.call(&mut connection))).await?;
-    let [top, now, missed, longest] = numbers(said.get(1..).unwrap_or_default())?;
+    let field_of = |at: usize| number(said.get(at).map(String::as_bytes).unwrap_or_default());
+    let (top, now, missed, longest) = (field_of(1)?, field_of(2)?, field_of(3)?, field_of(4)?);
     let seen = Seen {
         run,
         mark: said.first().filter(|mark| !mark.is_empty()).cloned(),
