@@ -81,6 +81,9 @@ mod pages {
     #[cfg(feature = "once")]
     #[doc = include_str!("../docs/once.md")]
     mod once {}
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../docs/postgres.md")]
+    mod postgres {}
     #[cfg(feature = "redis")]
     #[doc = include_str!("../docs/redis.md")]
     mod redis {}

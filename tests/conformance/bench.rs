@@ -253,6 +253,7 @@ impl Ground {
     }
 
     /// Whether the cases of this engine run on tokio's paused clock.
+    #[cfg(feature = "blocking")]
     pub(crate) fn paused_time(&self) -> bool {
         self.setup.paused_time()
     }

@@ -7,9 +7,9 @@ mod limiting;
 mod looking;
 mod losing;
 mod nested;
+mod once;
 #[cfg(feature = "postgres")]
 mod postgres;
-mod once;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "postgres", feature = "redis"))]
