@@ -21,6 +21,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             strict_isolation_behind_a_pooler_is_tried_again,
             a_server_without_connections_left_says_so,
             one_connection_is_enough,
+            a_promoted_standby_keeps_what_it_has_heard,
         ]
     )
     .cases
@@ -201,4 +202,33 @@ async fn one_connection_is_enough(ground: Ground) {
     for number in 0..20 {
         lock(&client, &format!("n{number}"), ms(9000)).await.release().await.expect("held");
     }
+}
+
+/// The URL of several servers.
+fn url_of(servers: [&Postgres; 2]) -> String {
+    let hosts = servers.map(|server| format!("127.0.0.1:{}", server.port())).join(",");
+    servers[0].url().replace(&format!("127.0.0.1:{}", servers[0].port()), &hosts)
+}
+
+async fn a_promoted_standby_keeps_what_it_has_heard(ground: Ground) {
+    let server = server_to_hurt(&ground);
+    drop(connect(ground.url()).await);
+    let standby = server.start_standby(server.port());
+    let url = url_of([server, &standby]);
+    let (one, two) = (connect(&url).await, connect(&url).await);
+    let held = lock(&one, "x", ms(30_000)).await;
+    let token = held.token();
+    until("the standby has heard", async || {
+        standby.query("select count(*) from leasehold_names where record is not null") == "1"
+    })
+    .await;
+    server.kill();
+    standby.promote();
+    let theirs = two.mutex("x").expect("a name");
+    until("the standby is used", async || matches!(theirs.try_lock().await, Ok(None))).await;
+    assert!(held.is_held());
+    soon("the release", held.release()).await.expect("held");
+    let next = soon("the next", theirs.lock()).await.expect("free");
+    assert!(next.token() > token, "tokens rise over a promotion");
+    next.release().await.expect("held");
 }
