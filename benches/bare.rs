@@ -26,7 +26,8 @@ impl BareStore {
         std::fs::create_dir_all(dir)?;
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(1 << 30).max_readers(64);
-        // SAFETY: the directory was made for this run, and nobody writes to its files in any other way.
+        // SAFETY: the directory was made for this run, and nobody writes to its files in any other
+        // way.
         #[expect(unsafe_code, reason = "a memory-mapped store can not be opened otherwise")]
         let env = unsafe { options.flags(flags).open(dir)? };
         let txn = env.write_txn()?;

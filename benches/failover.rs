@@ -5,10 +5,11 @@
 //! cargo bench -p leasehold --features redis --bench failover -- 20 wait=2 # or as many as you like, of one kind
 //! ```
 //!
-//! Each time, a primary with two replicas behind sentinels is killed at the worst moment: right after it has said that a lock
-//! is granted. In a quarter of the cases both replicas hear of everything 0 to 5 ms late, in a quarter neither hears
-//! of the grant, and in the others one of them does not. As soon as a replica has taken over, another client asks for the
-//! same lock. If it gets it while the first one still believes that it holds it, there are two holders; both then
+//! Each time, a primary with two replicas behind sentinels is killed at the worst moment: right
+//! after it has said that a lock is granted. In a quarter of the cases both replicas hear of
+//! everything 0 to 5 ms late, in a quarter neither hears of the grant, and in the others one of
+//! them does not. As soon as a replica has taken over, another client asks for the same lock. If it
+//! gets it while the first one still believes that it holds it, there are two holders; both then
 //! write to something that checks their tokens.
 
 use std::process::ExitCode;
@@ -207,8 +208,8 @@ async fn lock(client: &Client) -> Result<Guard, Error> {
     client.mutex("x").expect("a name").lease(LEASE).lock().await
 }
 
-/// Asks a replica that took over for the same lock. The guard, unless the replica knows that it is held, and whether the first
-/// holder believed to hold it at that moment.
+/// Asks a replica that took over for the same lock. The guard, unless the replica knows that it is
+/// held, and whether the first holder believed to hold it at that moment.
 async fn taken_over(client: &Client, first: Option<&Guard>) -> (Option<Guard>, bool) {
     let limit = Instant::now() + Duration::from_secs(30);
     let mutex = client.mutex("x").expect("a name").lease(LEASE);
@@ -217,7 +218,8 @@ async fn taken_over(client: &Client, first: Option<&Guard>) -> (Option<Guard>, b
         let believed = first.is_some_and(|first| first.standing() != Standing::Lost);
         match answer {
             Ok(Some(second)) => return (Some(second), believed),
-            // Before the end this may be the word of the one that is being killed; afterwards it is the replica's.
+            // Before the end this may be the word of the one that is being killed; afterwards it is
+            // the replica's.
             Ok(None) if client_is_elsewhere(client).await => return (None, believed),
             Ok(None) => {}
             // With one server less there are too few copies for anybody.

@@ -1,7 +1,8 @@
 //! What the benchmark programs share: rounds, medians, children and the printing of goals.
 //!
-//! Figures move by factors from machine to machine and from hour to hour. So what is compared runs in turns, in slices
-//! of one run, and what is printed is the median over the rounds of the ratio inside each round.
+//! Figures move by factors from machine to machine and from hour to hour. So what is compared runs
+//! in turns, in slices of one run, and what is printed is the median over the rounds of the ratio
+//! inside each round.
 
 #![allow(dead_code, reason = "each program uses a part")]
 
@@ -59,8 +60,8 @@ pub(crate) fn rate(slice: Duration, mut cycle: impl FnMut() -> Result<()>) -> Re
     }
 }
 
-/// What this thread has used of a processor. Where nothing waits for anybody else, it tells the cost of a thing better
-/// than the time of day on a machine that is busy.
+/// What this thread has used of a processor. Where nothing waits for anybody else, it tells the
+/// cost of a thing better than the time of day on a machine that is busy.
 pub(crate) fn thread_time() -> Duration {
     used(ClockId::ThreadCPUTime)
 }
@@ -173,7 +174,8 @@ pub(crate) fn thousands(value: f64) -> String {
     out
 }
 
-/// This program again, with other arguments. It says when it is ready, is told to go, and answers with lines.
+/// This program again, with other arguments. It says when it is ready, is told to go, and answers
+/// with lines.
 pub(crate) struct Again {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,

@@ -24,7 +24,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Keeps this program and all that it starts on one core: where a child lands decides more than what it does.
+/// Keeps this program and all that it starts on one core: where a child lands decides more than
+/// what it does.
 fn pin() -> Result<()> {
     let here = rustix::thread::sched_getcpu();
     let mut core = rustix::thread::CpuSet::new();
@@ -41,8 +42,9 @@ fn run(arguments: &[String]) -> Result<()> {
     pin()?;
     let rounds = if arguments.iter().any(|argument| argument == "--quick") { 200 } else { 2_000 };
     let dir = tempfile::tempdir()?;
-    // Installed, as it will be used: a program that the linker has just written is kept in memory in small pieces, which
-    // costs each start a third of a millisecond until the machine reads it anew.
+    // Installed, as it will be used: a program that the linker has just written is kept in memory
+    // in small pieces, which costs each start a third of a millisecond until the machine reads it
+    // anew.
     let installed = dir.path().join("leasehold");
     std::fs::copy(&leasehold, &installed)?;
     let mut commands = [

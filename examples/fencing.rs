@@ -2,9 +2,10 @@
 //!
 //! `cargo run -p leasehold --example fencing`
 //!
-//! The first holder stands still under its lease, as a process does that is stopped, swapped out or collecting garbage.
-//! Its lease ends, another holder takes over and writes. Then the first one wakes up and finishes the write that it
-//! had begun. No lock can call that write back; the token that it carries can.
+//! The first holder stands still under its lease, as a process does that is stopped, swapped out or
+//! collecting garbage. Its lease ends, another holder takes over and writes. Then the first one
+//! wakes up and finishes the write that it had begun. No lock can call that write back; the token
+//! that it carries can.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

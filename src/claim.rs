@@ -1,17 +1,18 @@
 //! The rules of a claim: a pure state machine.
 //!
-//! A claim is `weight` out of `capacity` on a name, for an owner, for a lease. [`State`] is all that is
-//! known of one name; every request is a method that is given the time and answers what happened and
-//! whom to wake. Claims are granted in the order in which they were asked for; expired claims and
-//! waiters that no longer live are passed over.
+//! A claim is `weight` out of `capacity` on a name, for an owner, for a lease. [`State`] is all
+//! that is known of one name; every request is a method that is given the time and answers what
+//! happened and whom to wake. Claims are granted in the order in which they were asked for; expired
+//! claims and waiters that no longer live are passed over.
 //!
 //! Nothing here does I/O, reads a clock or picks a random number, so the same code runs in the
 //! embedded engines, under the model explorer (`tests/model`) and as the yardstick for engines that
 //! restate the rules in another language.
 //!
-//! Time is in microseconds of the engine's clock. Tokens are drawn from the same number line: a token is
-//! the larger of "one more than the last" and "now", so that a name whose record was thrown away starts
-//! above every token it gave before. See [`State::retire`] for what makes that sound.
+//! Time is in microseconds of the engine's clock. Tokens are drawn from the same number line: a
+//! token is the larger of "one more than the last" and "now", so that a name whose record was
+//! thrown away starts above every token it gave before. See [`State::retire`] for what makes that
+//! sound.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +33,8 @@ pub use state::State;
 /// Microseconds of an engine's clock.
 pub type Micros = u64;
 
-/// The weight that stands for "all of it": what a writer takes, and the capacity of a lock with readers.
+/// The weight that stands for "all of it": what a writer takes, and the capacity of a lock with
+/// readers.
 pub const WHOLE: u32 = u32::MAX;
 
 /// How long a waiter is believed to live after it last asked.
@@ -40,8 +42,8 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a waiter that was handed the name has to say that it heard.
 ///
-/// A waiter may have died since it last asked. A grant that nobody confirms ends after this time and not
-/// after a whole lease.
+/// A waiter may have died since it last asked. A grant that nobody confirms ends after this time
+/// and not after a whole lease.
 pub const CONFIRM: Duration = Duration::from_secs(3);
 
 /// How many changes of leadership are remembered for observers.
@@ -50,7 +52,8 @@ pub const LOG_LENGTH: usize = 32;
 /// How long the log of an election that nobody takes part in is kept.
 pub const LOG_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Where an owner lives, in the engine's own numbering: what is woken, and what can be seen to have died.
+/// Where an owner lives, in the engine's own numbering: what is woken, and what can be seen to have
+/// died.
 pub type Seat = u64;
 
 /// Who holds, for humans.
@@ -77,7 +80,8 @@ impl fmt::Display for Holder {
 /// A request for a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ask {
-    /// Who asks. Asking again with the same owner is harmless and is how a waiter learns of its grant.
+    /// Who asks. Asking again with the same owner is harmless and is how a waiter learns of its
+    /// grant.
     pub owner: OwnerId,
     /// How much of the capacity.
     pub weight: u32,
@@ -91,10 +95,11 @@ pub struct Ask {
     pub tokens: u32,
     /// Join the queue when the claim can not be granted at once.
     pub wait: bool,
-    /// How long the asker waits for the answer. An engine that can not see that its caller has gone must not grant
-    /// later than this, in its own time.
+    /// How long the asker waits for the answer. An engine that can not see that its caller has gone
+    /// must not grant later than this, in its own time.
     pub answer_within: Duration,
-    /// How many times this owner has asked, this time included. An engine that tells of a grant says which asking it answers.
+    /// How many times this owner has asked, this time included. An engine that tells of a grant
+    /// says which asking it answers.
     pub round: u32,
     /// Who asks, for humans.
     pub holder: Arc<Holder>,

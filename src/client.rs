@@ -1,4 +1,5 @@
-//! The client: one per process and engine. It makes locks, renews their leases and tells what happens.
+//! The client: one per process and engine. It makes locks, renews their leases and tells what
+//! happens.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -48,8 +49,8 @@ pub use self::options::{DEFAULT_LEASE, LONGEST_LABEL, LONGEST_LEASE, Options, SH
 
 /// A connection to an engine, from which locks are made.
 ///
-/// Cheap to clone; all clones are one client. When the last clone, lock and guard is gone, nothing is left
-/// running; [`Client::close`] also waits for what is on its way.
+/// Cheap to clone; all clones are one client. When the last clone, lock and guard is gone, nothing
+/// is left running; [`Client::close`] also waits for what is on its way.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -159,7 +160,8 @@ impl Client {
 
     /// The same client with every name put under `prefix/`.
     ///
-    /// Namespaces keep programs apart that share an engine. They nest, and are part of the name in listings.
+    /// Namespaces keep programs apart that share an engine. They nest, and are part of the name in
+    /// listings.
     #[must_use]
     pub fn namespace(&self, prefix: impl AsRef<str>) -> Client {
         let prefix = prefix.as_ref();
@@ -225,27 +227,32 @@ impl Client {
         Ok(broken)
     }
 
-    /// A descriptor that keeps what this client holds for as long as any process has it open, even after
-    /// this process was killed; `None` if the engine can not do that.
+    /// A descriptor that keeps what this client holds for as long as any process has it open, even
+    /// after this process was killed; `None` if the engine can not do that.
     ///
-    /// It is for a program that takes a name and starts another program to do the work, and whose death
-    /// must not free the name while that work goes on: `flock` behaves like this. Only `file:` can do it.
+    /// It is for a program that takes a name and starts another program to do the work, and whose
+    /// death must not free the name while that work goes on: `flock` behaves like this. Only
+    /// `file:` can do it.
     ///
-    /// The descriptor is closed on exec. Clear that flag (`FD_CLOEXEC`) for the program that is to inherit it. Programs
-    /// that this one starts inherit it in turn, unless they close descriptors that they do not know.
+    /// The descriptor is closed on exec. Clear that flag (`FD_CLOEXEC`) for the program that is to
+    /// inherit it. Programs that this one starts inherit it in turn, unless they close descriptors
+    /// that they do not know.
     ///
-    /// * While this process lives, leases end as they always do: one that is stopped loses its names.
-    /// * When it has ended without closing its client, all names that the client held stay held, without
-    ///   an end, until the last copy of the descriptor is closed. Then they are free at once.
-    /// * A release, [`Client::close`] and [`Client::break_claims`] free a name whoever has the descriptor open.
+    /// * While this process lives, leases end as they always do: one that is stopped loses its
+    ///   names.
+    /// * When it has ended without closing its client, all names that the client held stay held,
+    ///   without an end, until the last copy of the descriptor is closed. Then they are free at
+    ///   once.
+    /// * A release, [`Client::close`] and [`Client::break_claims`] free a name whoever has the
+    ///   descriptor open.
     ///
-    /// A copy in a process that was forked without exec counts as this process: while it is there, leases
-    /// end as they always do.
+    /// A copy in a process that was forked without exec counts as this process: while it is there,
+    /// leases end as they always do.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the client is closed or was made before a fork; [`Error::Unavailable`] if the
-    /// engine can not make the descriptor.
+    /// [`Error::Invalid`] if the client is closed or was made before a fork; [`Error::Unavailable`]
+    /// if the engine can not make the descriptor.
     pub fn lifeline(&self) -> Result<Option<OwnedFd>> {
         self.inner.check_open()?;
         self.inner.engine.lifeline()

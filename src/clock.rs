@@ -1,7 +1,7 @@
 //! The clock that deadlines are counted on.
 //!
-//! It must run while the machine sleeps, or a laptop that wakes up would believe in leases that ended hours
-//! ago. On Linux that is `CLOCK_BOOTTIME`; `std::time::Instant` stops during suspend.
+//! It must run while the machine sleeps, or a laptop that wakes up would believe in leases that
+//! ended hours ago. On Linux that is `CLOCK_BOOTTIME`; `std::time::Instant` stops during suspend.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -101,8 +101,8 @@ impl Clock for TokioClock {
 
 /// Sleeps until a moment on the clock.
 ///
-/// Timers do not run while the machine sleeps, so a long sleep is taken in slices and the clock is asked after
-/// each.
+/// Timers do not run while the machine sleeps, so a long sleep is taken in slices and the clock is
+/// asked after each.
 pub(crate) async fn sleep_until(clock: &dyn Clock, moment: Moment) {
     const SLICE: Duration = Duration::from_secs(1);
     loop {

@@ -35,8 +35,8 @@ pub enum Error {
         newest: u64,
     },
 
-    /// The engine did not answer, or can not at the moment. What was asked may have happened or not; asking
-    /// again is safe.
+    /// The engine did not answer, or can not at the moment. What was asked may have happened or
+    /// not; asking again is safe.
     Unavailable {
         /// Which engine.
         engine: &'static str,

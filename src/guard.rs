@@ -13,12 +13,13 @@ use crate::token::Token;
 
 /// A name that is held.
 ///
-/// Dropped, it is released in the background; [`Guard::release`] also waits for the engine's word. The lease is
-/// renewed for as long as the guard lives.
+/// Dropped, it is released in the background; [`Guard::release`] also waits for the engine's word.
+/// The lease is renewed for as long as the guard lives.
 ///
-/// What the guard says is judged by the clock at the moment it is asked: a process that was paused for longer than
-/// its lease is told *lost* by the first call it makes. What no guard can do is stop work that is already on its
-/// way; for that, give [`Guard::token`] to the resource and let it check ([`crate::Fence`]).
+/// What the guard says is judged by the clock at the moment it is asked: a process that was paused
+/// for longer than its lease is told *lost* by the first call it makes. What no guard can do is
+/// stop work that is already on its way; for that, give [`Guard::token`] to the resource and let it
+/// check ([`crate::Fence`]).
 #[derive(Debug)]
 #[must_use = "a guard that is dropped is released at once"]
 pub struct Guard {
@@ -61,8 +62,8 @@ impl Guard {
         self.hold().lease().name.as_str()
     }
 
-    /// The fencing token: greater than that of any earlier holder of the name. For those who share a name see
-    /// [`crate::Semaphore`] and [`crate::RwLock`].
+    /// The fencing token: greater than that of any earlier holder of the name. For those who share
+    /// a name see [`crate::Semaphore`] and [`crate::RwLock`].
     pub fn token(&self) -> Token {
         Token::granted(self.hold().token())
     }
@@ -102,8 +103,8 @@ impl Guard {
 
     /// Waits until the name is lost; for ever if it never is.
     ///
-    /// Fires no later than the deadline, even while a renewal hangs; at once if it is lost already; never because
-    /// of a release. The future does not borrow the guard.
+    /// Fires no later than the deadline, even while a renewal hangs; at once if it is lost already;
+    /// never because of a release. The future does not borrow the guard.
     ///
     /// # Cancel safety
     ///
@@ -131,7 +132,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Lost`] if the work was stopped, or if the name was lost by the time the work was done.
+    /// [`crate::Error::Lost`] if the work was stopped, or if the name was lost by the time the work
+    /// was done.
     ///
     /// # Cancel safety
     ///
@@ -183,20 +185,21 @@ impl Guard {
     /// Statements that check, inside a transaction of the caller's in the same database, that this
     /// guard still holds its name. For engines that are databases.
     ///
-    /// A transaction that runs one of them first, and then its own statements, commits only what was
-    /// done while the name was held: until it ends, nobody else can take the name, even if the lease is
-    /// over by then. This is stronger than a fencing token, and needs no column in the caller's tables.
+    /// A transaction that runs one of them first, and then its own statements, commits only what
+    /// was done while the name was held: until it ends, nobody else can take the name, even if the
+    /// lease is over by then. This is stronger than a fencing token, and needs no column in the
+    /// caller's tables.
     ///
     /// The guard must hold the name alone. While such a transaction is open the lease can not be
-    /// renewed, and the guard is *in doubt*; so keep it shorter than the lease. Release the guard after
-    /// the transaction has ended. If tasks of this process pass the name among themselves without the
-    /// engine ([`crate::Options::hand_over`]), the statements can not tell these tasks apart: make them
-    /// from the guard that is held, and run them before it is released.
+    /// renewed, and the guard is *in doubt*; so keep it shorter than the lease. Release the guard
+    /// after the transaction has ended. If tasks of this process pass the name among themselves
+    /// without the engine ([`crate::Options::hand_over`]), the statements can not tell these tasks
+    /// apart: make them from the guard that is held, and run them before it is released.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Unsupported`] if the engine is no database, or the guard shares its name with
-    /// others; [`crate::Error::Lost`] if it is lost already.
+    /// [`crate::Error::Unsupported`] if the engine is no database, or the guard shares its name
+    /// with others; [`crate::Error::Lost`] if it is lost already.
     ///
     /// # Examples
     ///
@@ -226,15 +229,15 @@ impl Guard {
 
     /// Gives the name back and waits until the engine has heard.
     ///
-    /// If others in this process wait for the name it goes to the first of them, within the budget of
-    /// [`crate::Options::hand_over`], and the engine need not hear. A guard that was taken again by the same
-    /// [`crate::Owner`] only ends the hold when it is the last.
+    /// If others in this process wait for the name it goes to the first of them, within the budget
+    /// of [`crate::Options::hand_over`], and the engine need not hear. A guard that was taken again
+    /// by the same [`crate::Owner`] only ends the hold when it is the last.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Lost`] if the name was lost before; [`crate::Error::Unavailable`] if the engine did not
-    /// answer within [`crate::Options::call_limit`]. Then it is told again in the background for as long as the
-    /// lease may stand.
+    /// [`crate::Error::Lost`] if the name was lost before; [`crate::Error::Unavailable`] if the
+    /// engine did not answer within [`crate::Options::call_limit`]. Then it is told again in the
+    /// background for as long as the lease may stand.
     ///
     /// # Cancel safety
     ///

@@ -13,22 +13,23 @@
 //!
 //! The layers:
 //!
-//! * **Locks** are what you hold: [`Mutex`], [`RwLock`], [`Semaphore`], [`Multi`], [`Election`], [`Latch`]. Taking one
-//!   gives a [`Guard`] with a fencing [`Token`], which says whether it is *held*, *in doubt* or *lost*.
-//! * The [`Client`] makes them. It renews all their leases together, lets the tasks of one process pass a name
-//!   among themselves, and tells what happens ([`Client::events`]).
+//! * **Locks** are what you hold: [`Mutex`], [`RwLock`], [`Semaphore`], [`Multi`], [`Election`],
+//!   [`Latch`]. Taking one gives a [`Guard`] with a fencing [`Token`], which says whether it is
+//!   *held*, *in doubt* or *lost*.
+//! * The [`Client`] makes them. It renews all their leases together, lets the tasks of one process
+//!   pass a name among themselves, and tells what happens ([`Client::events`]).
 //! * The [`kit`] is built from cells: rate limits, and submissions that have an effect once.
 //! * An [`engine`] keeps the claims: see [`connect`] for those that there are.
 //!
 //! # What a lock can not promise
 //!
-//! A lease can not stop a process that was paused from acting late. Only the resource can, by refusing a token older
-//! than one it has seen: [`Fence`], and `examples/fencing.rs`.
+//! A lease can not stop a process that was paused from acting late. Only the resource can, by
+//! refusing a token older than one it has seen: [`Fence`], and `examples/fencing.rs`.
 //!
 //! # What it does not do
 //!
-//! There is no consensus and no server of its own: where one machine is not enough, an engine is a system that
-//! already does that. There is no support for other async runtimes than tokio.
+//! There is no consensus and no server of its own: where one machine is not enough, an engine is a
+//! system that already does that. There is no support for other async runtimes than tokio.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -31,10 +31,11 @@ macro_rules! settings {
             self
         }
 
-        /// How long the name stays closed after a holder's lease *expired*; not after a release. Zero by default.
+        /// How long the name stays closed after a holder's lease *expired*; not after a release.
+        /// Zero by default.
         ///
-        /// For resources that can not check tokens: it gives a paused holder time to find out. It narrows the
-        /// gap and does not close it.
+        /// For resources that can not check tokens: it gives a paused holder time to find out. It
+        /// narrows the gap and does not close it.
         #[must_use]
         pub fn lock_delay(mut self, delay: std::time::Duration) -> Self {
             self.want.terms.lock_delay = delay;

@@ -10,7 +10,8 @@ pub const LONGEST: usize = 4096;
 
 /// What a name is used for. The same text in two families is two names.
 ///
-/// A mutex and a read-write lock are one family: a mutex is the write side of the lock of that name.
+/// A mutex and a read-write lock are one family: a mutex is the write side of the lock of that
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Family {
@@ -104,10 +105,11 @@ impl fmt::Debug for Name {
     }
 }
 
-/// A name as an engine with short keys stores it: as it is if it fits, else a readable part and a hash.
+/// A name as an engine with short keys stores it: as it is if it fits, else a readable part and a
+/// hash.
 ///
-/// The two forms can not be confused: a name that is stored as it is never ends in the mark that hashed ones
-/// carry, because such a name is hashed too.
+/// The two forms can not be confused: a name that is stored as it is never ends in the mark that
+/// hashed ones carry, because such a name is hashed too.
 #[cfg(feature = "_table")]
 pub(crate) fn fold(text: &str, longest: usize) -> std::borrow::Cow<'_, str> {
     use sha2::Digest as _;

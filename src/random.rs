@@ -1,7 +1,8 @@
 //! Numbers that nobody else has.
 //!
 //! They come from the operating system each time. A generator inside the process would be copied by
-//! `fork`, and parent and child would draw the same numbers: the engine would take them for one owner.
+//! `fork`, and parent and child would draw the same numbers: the engine would take them for one
+//! owner.
 
 use crate::error::{Error, Result};
 

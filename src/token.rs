@@ -1,8 +1,9 @@
 //! Fencing: the number that every grant carries, and the check that a protected resource makes.
 //!
-//! A lease can not stop a process that was paused from acting late. The resource can: it remembers the highest
-//! token it has seen and refuses what comes with a lower one. [`Fence`] is that check for a resource in
-//! memory; [`sql`] and [`redis`] are the same check as ready pieces for a database and for Redis.
+//! A lease can not stop a process that was paused from acting late. The resource can: it remembers
+//! the highest token it has seen and refuses what comes with a lower one. [`Fence`] is that check
+//! for a resource in memory; [`sql`] and [`redis`] are the same check as ready pieces for a
+//! database and for Redis.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -43,8 +44,9 @@ impl fmt::Display for Token {
 
 /// The check that a protected resource makes: no token older than one already seen.
 ///
-/// Check and act must be one step: keep the fence behind the same lock as the resource, or make the write only
-/// inside [`Fence::admit`]'s caller's critical section. A database makes them one step in one statement: [`sql`].
+/// Check and act must be one step: keep the fence behind the same lock as the resource, or make the
+/// write only inside [`Fence::admit`]'s caller's critical section. A database makes them one step
+/// in one statement: [`sql`].
 ///
 /// # Examples
 ///
@@ -115,7 +117,8 @@ pub mod sql {
     /// The column that a protected table needs.
     pub const COLUMN: &str = "fence bigint not null default 0";
 
-    /// The condition that lets only the newest holder pass; `token` is the placeholder of the token.
+    /// The condition that lets only the newest holder pass; `token` is the placeholder of the
+    /// token.
     pub fn check(token: &str) -> String {
         format!("fence <= {token}")
     }
@@ -128,7 +131,8 @@ pub mod sql {
 
 /// The fence as a Redis script, for a protected value with its fence in a key beside it.
 pub mod redis {
-    /// `KEYS[1]` the value, `KEYS[2]` its fence (in the same slot), `ARGV[1]` the token, `ARGV[2]` the new value.
+    /// `KEYS[1]` the value, `KEYS[2]` its fence (in the same slot), `ARGV[1]` the token, `ARGV[2]`
+    /// the new value.
     ///
     /// Answers 1 if the value was written and 0 if the writer is too late.
     pub const SET: &str = include_str!("token/fenced_set.lua");

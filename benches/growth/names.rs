@@ -1,8 +1,9 @@
 //! The cost of a cycle beside many names.
 //!
-//! A reference client on a store of its own, with one name, runs in turns with the crowded one: the ratio is what the
-//! other names cost. Idle names must cost nothing. Names that are held take room: what the engine stands on gets slower,
-//! too, as trees get deeper and caches too small, and the engine must not add to that.
+//! A reference client on a store of its own, with one name, runs in turns with the crowded one: the
+//! ratio is what the other names cost. Idle names must cost nothing. Names that are held take room:
+//! what the engine stands on gets slower, too, as trees get deeper and caches too small, and the
+//! engine must not add to that.
 
 use std::time::Duration;
 

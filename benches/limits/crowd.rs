@@ -1,8 +1,8 @@
 //! Eight processes of eight tasks on one name, and a proof that they were kept apart.
 //!
-//! Each section adds one to a number in a plain file, by reading and writing it with no protection but the lock, and
-//! appends its token to a log. When a hundred thousand have been counted, the number, the tokens and the times must all
-//! tell the same story.
+//! Each section adds one to a number in a plain file, by reading and writing it with no protection
+//! but the lock, and appends its token to a log. When a hundred thousand have been counted, the
+//! number, the tokens and the times must all tell the same story.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -20,7 +20,8 @@ use crate::kit::{self, Result};
 const PROCESSES: usize = 8;
 const TASKS: usize = 8;
 
-/// One section: its token, when it was granted and when it was over, and how long its task had waited for it.
+/// One section: its token, when it was granted and when it was over, and how long its task had
+/// waited for it.
 ///
 /// Times are in nanoseconds since the machine started.
 struct Section {

@@ -1,4 +1,5 @@
-//! What an application writes by hand: a table, one statement to take a lease and one to give it back.
+//! What an application writes by hand: a table, one statement to take a lease and one to give it
+//! back.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, NoTls};
@@ -15,8 +16,8 @@ const TAKE: &str = "insert into bare as b (name, owner, token, expires) \
 const GIVE_BACK: &str = "update bare b set owner = null, expires = '-infinity' \
      from (select set_config('synchronous_commit', 'off', true)) c where b.name = $1 and b.owner = $2";
 
-/// Connections over which requests of several tasks go one after the other, without waiting for each
-/// other's answers.
+/// Connections over which requests of several tasks go one after the other, without waiting for
+/// each other's answers.
 pub(crate) struct Pool(Vec<Client>);
 
 impl Pool {

@@ -1,5 +1,5 @@
-//! How near the SQL engines come to the bare statements, in one run, on a server whose disk is waited
-//! for.
+//! How near the SQL engines come to the bare statements, in one run, on a server whose disk is
+//! waited for.
 //!
 //! ```text
 //! cargo bench -p leasehold --features postgres --bench sql              # about a minute

@@ -37,7 +37,8 @@ impl Hasher for OwnerHasher {
     }
 
     fn write_u128(&mut self, owner: u128) {
-        // The low half counts up; the multiplication spreads it over the bits that the table looks at.
+        // The low half counts up; the multiplication spreads it over the bits that the table looks
+        // at.
         let (high, low) = ((owner >> 64) as u64, owner as u64);
         self.0 = (low ^ high).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }

@@ -6,7 +6,8 @@ use crate::claim::{Micros, OwnerId, Waiter};
 
 /// The waiters of one name, first come first.
 ///
-/// A trait because the queue may be long: an engine keeps it as rows and touches only those that change.
+/// A trait because the queue may be long: an engine keeps it as rows and touches only those that
+/// change.
 pub trait Queue {
     /// What can go wrong when rows are read or written.
     type Error;

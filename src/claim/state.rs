@@ -119,9 +119,10 @@ impl State {
 
     /// If the record of the name can be thrown away, the highest token it ever gave.
     ///
-    /// The engine must start the next record of the name with a floor that is not below that number. A
-    /// number in the past needs no care, because tokens follow the clock; only one that is ahead of the
-    /// clock (a block that was reserved an instant ago) has to be remembered, for all names together.
+    /// The engine must start the next record of the name with a floor that is not below that
+    /// number. A number in the past needs no care, because tokens follow the clock; only one that
+    /// is ahead of the clock (a block that was reserved an instant ago) has to be remembered, for
+    /// all names together.
     pub fn retire(&self, now: Micros) -> Option<u64> {
         let idle = self.claims.is_empty()
             && self.waiting == 0
@@ -132,8 +133,8 @@ impl State {
     }
 
     /// From when on this state does what one does that nobody uses, if nobody asks before: the end
-    /// of the last claim. `None` if more than the passing of time is needed, or if something is left
-    /// after it: a waiter, a lock delay, a log, another capacity than the declared one.
+    /// of the last claim. `None` if more than the passing of time is needed, or if something is
+    /// left after it: a waiter, a lock delay, a log, another capacity than the declared one.
     pub fn idle_from(&self) -> Option<Micros> {
         let plain = self.waiting == 0
             && self.log.is_none()
@@ -145,7 +146,8 @@ impl State {
     /// Moves all times and tokens by `offset`.
     ///
     /// The rules compare times and tokens with each other and with the time that they are given, on
-    /// one number line. So what is decided at 0 and then moved is what would have been decided then.
+    /// one number line. So what is decided at 0 and then moved is what would have been decided
+    /// then.
     pub fn shift(&mut self, offset: Micros) {
         // What stands for "none" stays.
         let move_all_but = |none: u64| {
@@ -253,12 +255,12 @@ impl State {
         self.extend(owner, Some(lease), now).is_some()
     }
 
-    /// Extends the claims whose time is over by another lease, where `kept` says so for their seat; true
-    /// if there were any.
+    /// Extends the claims whose time is over by another lease, where `kept` says so for their seat;
+    /// true if there were any.
     ///
-    /// For an engine that can see that the work of a seat goes on although nobody is left who renews. It
-    /// is called before a rule runs, for every rule begins by taking away what has expired. A grant that
-    /// its owner never confirmed protects no work, and ends.
+    /// For an engine that can see that the work of a seat goes on although nobody is left who
+    /// renews. It is called before a rule runs, for every rule begins by taking away what has
+    /// expired. A grant that its owner never confirmed protects no work, and ends.
     pub fn keep_claims(&mut self, now: Micros, kept: impl Fn(Seat) -> bool) -> bool {
         if now < self.next_expiry {
             return false;
@@ -274,8 +276,8 @@ impl State {
         any
     }
 
-    /// Gives back a claim or a place in the queue. `used` is the highest token that was used of the claim's
-    /// block.
+    /// Gives back a claim or a place in the queue. `used` is the highest token that was used of the
+    /// claim's block.
     pub fn release<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -286,7 +288,8 @@ impl State {
         let mut wakes = Vec::new();
         self.expire(world.now);
         let answer = if let Some(claim) = self.take(owner) {
-            // Tokens that were reserved and not used are free again, unless others were given since.
+            // Tokens that were reserved and not used are free again, unless others were given
+            // since.
             if claim.last_token() == self.last {
                 self.last = used.clamp(claim.token, claim.last_token());
             }
@@ -342,8 +345,9 @@ impl State {
         Ok(Step { answer: Answer::Granted(grant), wakes })
     }
 
-    /// Turns a reader into the writer, under a new token, once it is alone. It goes before the queue, for
-    /// the queue waits for it; a second one is refused, for the two would wait for each other.
+    /// Turns a reader into the writer, under a new token, once it is alone. It goes before the
+    /// queue, for the queue waits for it; a second one is refused, for the two would wait for each
+    /// other.
     fn upgrade<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -398,8 +402,8 @@ impl State {
 
     /// Changes the capacity for everybody, while the name is in use.
     ///
-    /// Those who hold keep what they hold: after a cut the sum may be above the capacity until enough of it
-    /// is released, and nothing is granted until then.
+    /// Those who hold keep what they hold: after a cut the sum may be above the capacity until
+    /// enough of it is released, and nothing is granted until then.
     pub fn resize<Q: Queue>(
         &mut self,
         queue: &mut Q,
@@ -495,7 +499,8 @@ impl State {
         }
         while self.waiting > 0 {
             let Some(mut first) = queue.first()? else { break };
-            // By a clock that was set back since: it is believed to live as if it had asked now, and no longer.
+            // By a clock that was set back since: it is believed to live as if it had asked now,
+            // and no longer.
             let latest = now + micros(PATIENCE);
             if first.alive_until > latest {
                 queue.touch(first.owner, latest)?;
@@ -512,7 +517,8 @@ impl State {
                 continue;
             }
             wakes.push(Wake { owner: first.owner, seat: first.seat });
-            // After a cut of the capacity a waiter may want more than there is. It is woken to be told.
+            // After a cut of the capacity a waiter may want more than there is. It is woken to be
+            // told.
             if !too_much {
                 self.grant(first, now, false);
             }
@@ -598,8 +604,9 @@ impl State {
 
     /// Believes nobody for longer than if all that was said had been said now.
     ///
-    /// What ends later than that was said before the engine's clock was set back. Its owner counts its own deadline from before it
-    /// said so, so a lease that is counted from now ends no earlier than the owner expects.
+    /// What ends later than that was said before the engine's clock was set back. Its owner counts
+    /// its own deadline from before it said so, so a lease that is counted from now ends no earlier
+    /// than the owner expects.
     fn believe_until(&mut self, now: Micros) {
         for claim in &mut self.claims {
             let latest = now + claim.believed();
@@ -637,7 +644,8 @@ impl State {
         if let Some(upgrade) = self.upgrade {
             next = next.min(upgrade.alive_until);
         }
-        // Whether the first still lives matters to the others only if there is something left for them.
+        // Whether the first still lives matters to the others only if there is something left for
+        // them.
         if self.waiting > 1
             && self.used < u64::from(self.capacity)
             && let Some(first) = queue.first()?

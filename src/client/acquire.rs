@@ -16,8 +16,8 @@ use crate::engine::refusal;
 use crate::error::{Error, Loss, Result};
 use crate::name::{Family, Name};
 
-/// A waiter that hears nothing asks again after this long, and up to half as long again. It tells the engine that
-/// the waiter lives, too.
+/// A waiter that hears nothing asks again after this long, and up to half as long again. It tells
+/// the engine that the waiter lives, too.
 const POLL: Duration = Duration::from_secs(1);
 /// A waiter whose engine does not answer asks again after this long, and then after longer pauses.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -36,8 +36,8 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    /// Whether the caller is alone on the name while it holds it. A semaphore that is taken whole is shared: it may
-    /// be enlarged meanwhile.
+    /// Whether the caller is alone on the name while it holds it. A semaphore that is taken whole
+    /// is shared: it may be enlarged meanwhile.
     pub(crate) fn usage(&self) -> Use {
         let alone = self.name.family() == Family::Lock && self.terms.weight == self.terms.capacity;
         if alone { Use::Alone } else { Use::Shared }
@@ -95,7 +95,8 @@ impl Inner {
         patience: Patience,
         started: Moment,
     ) -> Result<Option<Hold>> {
-        // Who shares and does not wait need not stand in line: the engine says whether there is room.
+        // Who shares and does not wait need not stand in line: the engine says whether there is
+        // room.
         let passes_line = patience == Patience::None && want.usage() == Use::Shared;
         if want.logged || passes_line || self.options.hand_over.is_none() {
             let hold = self.ask(want, None, patience, started).await;
@@ -127,8 +128,8 @@ impl Inner {
 
     fn told(&self, hold: Result<Option<Hold>>, started: Moment) -> Result<Option<Hold>> {
         if let Ok(Some(hold)) = &hold {
-            // Looked at after the keeper has the lease: either this sees that the client is closed, or closing
-            // finds the lease.
+            // Looked at after the keeper has the lease: either this sees that the client is closed,
+            // or closing finds the lease.
             if self.closing.has_begun() {
                 hold.lease().lose(Loss::Closed);
                 return Err(Error::closed());
@@ -184,7 +185,8 @@ impl Inner {
         }
     }
 
-    /// Waits for a word from the engine, or until it is time to ask again. What it was told, if it was told of a grant.
+    /// Waits for a word from the engine, or until it is time to ask again. What it was told, if it
+    /// was told of a grant.
     pub(crate) async fn rest(
         &self,
         waiting: &Registered,
@@ -204,7 +206,8 @@ impl Inner {
     }
 }
 
-/// A caller's request, until it is granted or given up. Dropped, it leaves nothing behind at the engine.
+/// A caller's request, until it is granted or given up. Dropped, it leaves nothing behind at the
+/// engine.
 struct Request<'a> {
     client: &'a Arc<Inner>,
     want: &'a Want,
@@ -229,8 +232,8 @@ impl Request<'_> {
         Ok((answer, asked_at))
     }
 
-    /// Asks again, for as long as the caller is ready to wait and the engine may come back. `None` if the
-    /// caller's time is over.
+    /// Asks again, for as long as the caller is ready to wait and the engine may come back. `None`
+    /// if the caller's time is over.
     async fn send_again(&mut self) -> Result<Option<(Answer, Moment)>> {
         let (client, patience) = (self.client, self.patience);
         let mut pause = FIRST_PAUSE;
@@ -315,8 +318,9 @@ impl Request<'_> {
                         client.wakes.register(self.ask.owner)
                     });
                     let told = client.rest(waiting, pause, patience, self.started).await;
-                    // Granted after this asking, so no earlier than it was sent. Who never confirms is taken for dead soon; the
-                    // keeper confirms. A lock delay is for those who have: they ask.
+                    // Granted after this asking, so no earlier than it was sent. Who never confirms
+                    // is taken for dead soon; the keeper confirms. A lock delay is for those who
+                    // have: they ask.
                     let good_for = want.terms.lease.min(CONFIRM);
                     if let Some(Told { grant, round }) = told
                         && round == self.ask.round
@@ -412,8 +416,8 @@ impl Wakes {
         }
     }
 
-    /// What an owner was granted may be gone, although it does not hold it yet: a grant that it was told of is void,
-    /// and one that it hears of from now on is to be made sure of.
+    /// What an owner was granted may be gone, although it does not hold it yet: a grant that it was
+    /// told of is void, and one that it hears of from now on is to be made sure of.
     pub(crate) fn broken(&self, owner: OwnerId) {
         let mut table = self.table();
         table.told.remove(&owner);

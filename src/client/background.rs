@@ -56,7 +56,8 @@ impl Drop for Counted {
     }
 }
 
-/// Says so when the client's runtime has been shut down: a task of that runtime keeps it and is dropped with it.
+/// Says so when the client's runtime has been shut down: a task of that runtime keeps it and is
+/// dropped with it.
 #[derive(Debug)]
 pub(crate) struct RuntimeEnd(pub(crate) Arc<AtomicBool>);
 
@@ -67,8 +68,8 @@ impl Drop for RuntimeEnd {
 }
 
 impl Inner {
-    /// Runs something that must be finished although nobody waits for it. What the engine can do at once is
-    /// done before this returns.
+    /// Runs something that must be finished although nobody waits for it. What the engine can do at
+    /// once is done before this returns.
     pub(crate) fn background(self: &Arc<Inner>, work: impl Future<Output = ()> + Send + 'static) {
         let mut work: Work = Box::pin(work);
         if self.runtime_ended.load(Ordering::Acquire) {

@@ -1,8 +1,9 @@
-//! Releases that nobody waits for: of guards that were dropped, and of requests that were given up half way.
+//! Releases that nobody waits for: of guards that were dropped, and of requests that were given up
+//! half way.
 //!
-//! They are sent in the background, a few at a time, and sent again until the engine has heard or the claim has
-//! ended by itself. However long the engine is away, what is kept for this is bounded; when it comes back, the few
-//! in flight leave it to the callers.
+//! They are sent in the background, a few at a time, and sent again until the engine has heard or
+//! the claim has ended by itself. However long the engine is away, what is kept for this is
+//! bounded; when it comes back, the few in flight leave it to the callers.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -19,7 +20,8 @@ use crate::name::Name;
 
 /// At most this many are in flight.
 const MOST_ACTIVE: usize = 64;
-/// At most this many wait behind them. More than that, and the oldest is left to end with its lease.
+/// At most this many wait behind them. More than that, and the oldest is left to end with its
+/// lease.
 const MOST_WAITING: usize = 8192;
 /// The pause before the engine is told again.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -59,7 +61,8 @@ impl Release {
             name: lease.name.clone(),
             owner: lease.owner,
             used,
-            // Not the deadline: a renewal whose answer was lost may have moved the claim's end beyond it.
+            // Not the deadline: a renewal whose answer was lost may have moved the claim's end
+            // beyond it.
             until: lease.client.clock.now() + lease.terms.lease,
             lease: Some(lease),
         }
@@ -127,7 +130,8 @@ impl Backlog {
         self.state().abandoned
     }
 
-    /// Forgets what waits, tries nothing again from here on, and says for which names the engine has not heard yet.
+    /// Forgets what waits, tries nothing again from here on, and says for which names the engine
+    /// has not heard yet.
     pub(crate) fn abandon(&self) -> Vec<Name> {
         let mut state = self.state();
         state.abandoned = true;
@@ -164,8 +168,8 @@ impl Active {
         Some((Active { client: Arc::clone(client), owner: release.owner }, release))
     }
 
-    /// Ends this one and begins the next that waits, if there is one. In one step: in between, it would look as if
-    /// nothing were left to do.
+    /// Ends this one and begins the next that waits, if there is one. In one step: in between, it
+    /// would look as if nothing were left to do.
     fn next(mut self) -> Option<(Active, Release)> {
         let mut state = self.client.backlog.state();
         let release = state.waiting.pop_front()?;
@@ -190,8 +194,8 @@ impl Drop for Active {
 }
 
 impl Inner {
-    /// Gives something back although nobody waits for it. What the engine can do at once is done before this
-    /// returns.
+    /// Gives something back although nobody waits for it. What the engine can do at once is done
+    /// before this returns.
     pub(crate) fn release_later(self: &Arc<Inner>, release: Release) {
         let Some(first) = Active::begin(self, release) else { return };
         self.background(async move {

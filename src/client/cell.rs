@@ -20,8 +20,8 @@ pub(crate) trait TypedRule: Rule {
 impl Inner {
     /// Lets a rule decide over cells, all or none, in one atomic step.
     ///
-    /// If the engine does not answer, or the future is dropped, the rule was applied or was not: see
-    /// [`crate::engine::cell`].
+    /// If the engine does not answer, or the future is dropped, the rule was applied or was not:
+    /// see [`crate::engine::cell`].
     pub(crate) async fn update<R: TypedRule>(&self, names: &[Name], rule: &Arc<R>) -> Result<R::Answer> {
         self.update_within(self.options.call_limit, names, rule).await
     }

@@ -61,22 +61,23 @@ impl Closing {
 }
 
 impl Client {
-    /// Ends the client: gives back what is still held, finishes the releases that are on their way, and closes the
-    /// engine's connections.
+    /// Ends the client: gives back what is still held, finishes the releases that are on their way,
+    /// and closes the engine's connections.
     ///
-    /// Guards that are still in use are told that they have lost ([`Loss::Closed`]), callers that wait get an
-    /// error, and every later call of this client or its clones is refused. It takes no longer than one call may
-    /// ([`crate::Options::call_limit`]), however many claims there are and whether the engine answers or not. A
-    /// second call waits for the first and returns the same.
+    /// Guards that are still in use are told that they have lost ([`Loss::Closed`]), callers that
+    /// wait get an error, and every later call of this client or its clones is refused. It takes no
+    /// longer than one call may ([`crate::Options::call_limit`]), however many claims there are and
+    /// whether the engine answers or not. A second call waits for the first and returns the same.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the engine did not hear of every release; it names what was not heard. Those
-    /// claims end with their leases.
+    /// [`Error::Unavailable`] if the engine did not hear of every release; it names what was not
+    /// heard. Those claims end with their leases.
     ///
     /// # Cancel safety
     ///
-    /// The client is closed as soon as this is polled. Dropping the future leaves the rest to the background.
+    /// The client is closed as soon as this is polled. Dropping the future leaves the rest to the
+    /// background.
     pub async fn close(&self) -> Result<()> {
         let inner = &self.inner;
         let mut outcome = inner.closing.outcome.subscribe();
@@ -99,7 +100,8 @@ impl Client {
     }
 }
 
-/// Sees to it that whoever waits for the end of the client hears of it, even if the runtime ends first.
+/// Sees to it that whoever waits for the end of the client hears of it, even if the runtime ends
+/// first.
 struct Report(Arc<Inner>);
 
 impl Drop for Report {

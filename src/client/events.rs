@@ -77,8 +77,8 @@ pub enum Event {
         /// How long it was held.
         held: Duration,
     },
-    /// A name that was given up was not given back to the engine in time. While its lease may stand that is tried
-    /// again; at the latest the name is free when the lease ends.
+    /// A name that was given up was not given back to the engine in time. While its lease may stand
+    /// that is tried again; at the latest the name is free when the lease ends.
     NotReleased {
         /// What.
         name: Name,

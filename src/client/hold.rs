@@ -1,7 +1,8 @@
 //! A claim that this client holds: its lease, its deadline, and how it ends.
 //!
-//! A [`Lease`] is the claim in the engine, renewed by the keeper. A [`Hold`] is one caller's use of it, under one
-//! token; when it ends, the lease goes to the next caller in line or back to the engine.
+//! A [`Lease`] is the claim in the engine, renewed by the keeper. A [`Hold`] is one caller's use of
+//! it, under one token; when it ends, the lease goes to the next caller in line or back to the
+//! engine.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -32,8 +33,8 @@ pub enum Standing {
     Lost,
 }
 
-/// How much earlier than the engine a holder stops believing in its lease: the reading of two clocks may differ
-/// by this much over one lease.
+/// How much earlier than the engine a holder stops believing in its lease: the reading of two
+/// clocks may differ by this much over one lease.
 pub(crate) fn margin(lease: Duration) -> Duration {
     (lease / 100).max(Duration::from_millis(2))
 }
@@ -56,8 +57,8 @@ pub(crate) struct Lease {
     /// Microseconds on the client's clock.
     deadline: AtomicU64,
     renew_at: AtomicU64,
-    /// How long the last word of the engine is good for, in microseconds: a lease, or less while the grant is
-    /// not confirmed.
+    /// How long the last word of the engine is good for, in microseconds: a lease, or less while
+    /// the grant is not confirmed.
     good_for: AtomicU64,
     /// A writer that became a reader, or the other way round: not what others in line ask for.
     altered: AtomicBool,
@@ -66,13 +67,14 @@ pub(crate) struct Lease {
     changed: Notify,
     /// When the caller that holds now was given it, in microseconds on the client's clock.
     held_since: AtomicU64,
-    /// When this client heard of the grant: the hand-over budget counts from here. Counted from the asking, the
-    /// wait for others would use it up.
+    /// When this client heard of the grant: the hand-over budget counts from here. Counted from the
+    /// asking, the wait for others would use it up.
     granted_at: Moment,
-    /// Where others of this process stand who may take over; `None` if every caller asks for itself.
+    /// Where others of this process stand who may take over; `None` if every caller asks for
+    /// itself.
     line: Option<Arc<Line>>,
-    /// Kept while held alone: nobody else in this process need ask the engine. Gone when lost, so that a guard that
-    /// nobody drops does not hold up the line.
+    /// Kept while held alone: nobody else in this process need ask the engine. Gone when lost, so
+    /// that a guard that nobody drops does not hold up the line.
     turn: Mutex<Option<Turn>>,
 }
 
@@ -147,8 +149,8 @@ impl Lease {
         self.renew_at.store((asked_at + lease / 3).as_micros(), Ordering::Release);
     }
 
-    /// A grant that the engine has not heard to be known: good for less than a lease, and to be confirmed soon. A name that
-    /// is given back before needs no confirmation.
+    /// A grant that the engine has not heard to be known: good for less than a lease, and to be
+    /// confirmed soon. A name that is given back before needs no confirmation.
     pub(crate) fn believe(&self, asked_at: Moment, believed: Duration) {
         const CONFIRM_AFTER: Duration = Duration::from_millis(100);
         let deadline = asked_at + believed - margin(self.terms.lease);
@@ -206,7 +208,8 @@ impl Lease {
     }
 
     pub(crate) fn renewed(&self, asked_at: Moment) {
-        // A yes that comes after the deadline is too late: somebody else may have held the name since.
+        // A yes that comes after the deadline is too late: somebody else may have held the name
+        // since.
         if self.loss().is_some() {
             return;
         }
@@ -227,8 +230,8 @@ impl Lease {
         }
     }
 
-    /// About to be downgraded. Whether the engine has done it is not known before it answers, and it may never answer: from
-    /// here on nobody takes this over as a writer.
+    /// About to be downgraded. Whether the engine has done it is not known before it answers, and
+    /// it may never answer: from here on nobody takes this over as a writer.
     pub(crate) fn begin_sharing(&self) {
         self.altered.store(true, Ordering::Release);
     }
@@ -249,8 +252,8 @@ impl Lease {
         (as_granted && line.has_heir(&self.terms)).then_some(line)
     }
 
-    /// The highest token that was used of this claim's block, if `token` was used last under it. The rest is the
-    /// engine's again.
+    /// The highest token that was used of this claim's block, if `token` was used last under it.
+    /// The rest is the engine's again.
     pub(crate) fn used(&self, token: u64) -> u64 {
         let shared = self.line.as_ref().filter(|_| self.usage == Use::Shared);
         shared.and_then(|line| line.close_block(self.owner)).unwrap_or(0).max(token)
@@ -278,7 +281,8 @@ impl Lease {
         Error::Lost { name: self.name.as_str().to_owned(), token, why }
     }
 
-    /// Waits until `stop` says so for this lease while `token` is the one in use; for ever once it is released.
+    /// Waits until `stop` says so for this lease while `token` is the one in use; for ever once it
+    /// is released.
     async fn watch<T>(&self, token: u64, stop: impl Fn(&Lease) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
@@ -408,7 +412,8 @@ struct Ending {
     loss: Option<Loss>,
     /// The engine must still hear of it.
     owed: bool,
-    /// Closing waits for a caller that waits for the engine's word, and for what is left of it to the background.
+    /// Closing waits for a caller that waits for the engine's word, and for what is left of it to
+    /// the background.
     counted: Option<Counted>,
 }
 
@@ -446,7 +451,8 @@ impl Drop for Ending {
             let used = self.lease.used(self.token);
             client.release_later(Release::of_claim(Arc::clone(&self.lease), used));
         } else {
-            // The line moves on only after the engine has heard: its head would find the name taken.
+            // The line moves on only after the engine has heard: its head would find the name
+            // taken.
             drop(self.lease.take_turn());
         }
     }
@@ -463,7 +469,8 @@ async fn give_back(lease: &Lease, used: u64) -> Result<Released> {
     }
 }
 
-/// Tries again until `give_up`: the engine may be back soon. If not, the last error that it gave is the answer.
+/// Tries again until `give_up`: the engine may be back soon. If not, the last error that it gave is
+/// the answer.
 async fn give_back_again(lease: &Lease, used: u64, give_up: Moment, mut error: Error) -> Result<Released> {
     const AGAIN: Duration = Duration::from_millis(50);
     let client = &lease.client;
@@ -486,9 +493,11 @@ async fn give_back_again(lease: &Lease, used: u64, give_up: Moment, mut error: E
     }
 }
 
-/// Leaves the queue, or gives back a grant that nobody waits for any more, when a request is dropped half way.
+/// Leaves the queue, or gives back a grant that nobody waits for any more, when a request is
+/// dropped half way.
 ///
-/// It exists before the request is sent, so there is no point at which a dropped future leaves something behind.
+/// It exists before the request is sent, so there is no point at which a dropped future leaves
+/// something behind.
 pub(crate) struct Pending {
     pub(crate) client: Arc<Inner>,
     pub(crate) name: Name,

@@ -1,12 +1,13 @@
 //! The keeper: renews every lease of a client, in batches.
 //!
-//! One task per client. A lease is due at a third of its length; what is due about now goes together, in few
-//! calls. A batch holds leases of one server and of about one length, and has a time limit of its own. Batches
-//! run side by side, at most one per server and length at a time, so neither a server that does not answer nor
-//! a lease that is about to end costs another lease its renewal.
+//! One task per client. A lease is due at a third of its length; what is due about now goes
+//! together, in few calls. A batch holds leases of one server and of about one length, and has a
+//! time limit of its own. Batches run side by side, at most one per server and length at a time, so
+//! neither a server that does not answer nor a lease that is about to end costs another lease its
+//! renewal.
 //!
-//! The keeper also notices when a deadline passes, so that a loss is an event even if nobody asks the guard; the
-//! guard itself judges by the clock and does not need the keeper.
+//! The keeper also notices when a deadline passes, so that a loss is an event even if nobody asks
+//! the guard; the guard itself judges by the clock and does not need the keeper.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,8 +36,8 @@ pub(crate) struct Keeper {
     wake: Notify,
 }
 
-/// What can be renewed by one call: leases that one server keeps and whose lengths differ by less than a factor
-/// of two.
+/// What can be renewed by one call: leases that one server keeps and whose lengths differ by less
+/// than a factor of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Kind {
     shard: u64,
@@ -123,8 +124,9 @@ impl Keeper {
         (due, soon, next)
     }
 
-    /// The batches to renew now: for each kind that has something due and no call in flight, what is due and
-    /// what is due soon, so that few calls serve many leases. The kinds count as called from here on.
+    /// The batches to renew now: for each kind that has something due and no call in flight, what
+    /// is due and what is due soon, so that few calls serve many leases. The kinds count as called
+    /// from here on.
     fn batches(&self, engine: &dyn Engine, due: Vec<Arc<Lease>>, soon: Vec<Arc<Lease>>) -> Vec<Batch> {
         let mut kinds: HashMap<Kind, Vec<Arc<Lease>>> = HashMap::new();
         for lease in due {
@@ -156,9 +158,9 @@ pub(crate) async fn run(client: Weak<Inner>, keeper: Arc<Keeper>) {
         let Some(strong) = client.upgrade() else { return };
         let clock = Arc::clone(&strong.clock);
         let now = clock.now();
-        // The promise to look is kept now. A lease that comes from here on makes a new one; one that came
-        // before is seen. A promise that is still ahead stays, even if its lease is gone: a name that is
-        // taken and given back all the time must not wake the keeper all the time.
+        // The promise to look is kept now. A lease that comes from here on makes a new one; one
+        // that came before is seen. A promise that is still ahead stays, even if its lease is gone:
+        // a name that is taken and given back all the time must not wake the keeper all the time.
         if keeper.next_look.load(Ordering::Acquire) <= now.as_micros() {
             keeper.next_look.store(u64::MAX, Ordering::Release);
         }

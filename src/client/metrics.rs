@@ -154,7 +154,8 @@ mod recording {
         }
     }
 
-    /// The texts that a recorder shows with the figures. A recorder that is installed later has none.
+    /// The texts that a recorder shows with the figures. A recorder that is installed later has
+    /// none.
     fn describe() {
         describe_counter!("leasehold_grants_total", "Names that callers were given.");
         describe_histogram!(

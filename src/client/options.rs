@@ -55,34 +55,35 @@ impl Options {
 
     /// The lease of locks that do not say: 30 seconds by default, from 10 milliseconds to a day.
     ///
-    /// It is how long others wait after this process was cut off or paused, not how long a name can be held.
+    /// It is how long others wait after this process was cut off or paused, not how long a name can
+    /// be held.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Options {
         self.lease = lease;
         self
     }
 
-    /// What holders are called for humans, beside host and process: at most [`LONGEST_LABEL`] bytes. Empty by
-    /// default.
+    /// What holders are called for humans, beside host and process: at most [`LONGEST_LABEL`]
+    /// bytes. Empty by default.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Options {
         self.label = label.into();
         self
     }
 
-    /// How long the engine has to answer one call: 5 seconds by default. [`crate::Guard::release`] and
-    /// [`crate::Client::close`] take no longer than this either.
+    /// How long the engine has to answer one call: 5 seconds by default. [`crate::Guard::release`]
+    /// and [`crate::Client::close`] take no longer than this either.
     #[must_use]
     pub fn call_limit(mut self, limit: Duration) -> Options {
         self.call_limit = limit;
         self
     }
 
-    /// How long, and how many times in a row, a name may go from task to task inside this process before waiters of
-    /// other processes come first: 50 milliseconds and 64 times by default.
+    /// How long, and how many times in a row, a name may go from task to task inside this process
+    /// before waiters of other processes come first: 50 milliseconds and 64 times by default.
     ///
-    /// `Duration::ZERO` switches the local queue off: every caller asks the engine itself and is served strictly
-    /// in the engine's order.
+    /// `Duration::ZERO` switches the local queue off: every caller asks the engine itself and is
+    /// served strictly in the engine's order.
     #[must_use]
     pub fn hand_over(mut self, time: Duration, times: u32) -> Options {
         self.hand_over = (!time.is_zero() && times > 0).then_some(time);

@@ -1,9 +1,10 @@
 //! The local queue: callers of one process that want the same name.
 //!
-//! They stand in one line. Only its front talks to the engine: one caller that wants all of the name, or a few that
-//! share it, and no more of them once the engine has told one to wait. So ten thousand tasks are few waiters there.
-//! A guard that is released while others stand in line goes to the next of them with a reserved token and without a
-//! word to the engine, within a budget; then the engine's own queue comes first.
+//! They stand in one line. Only its front talks to the engine: one caller that wants all of the
+//! name, or a few that share it, and no more of them once the engine has told one to wait. So ten
+//! thousand tasks are few waiters there. A guard that is released while others stand in line goes
+//! to the next of them with a reserved token and without a word to the engine, within a budget;
+//! then the engine's own queue comes first.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,8 @@ use tokio::sync::oneshot;
 use crate::claim::{Grant, OwnerId};
 use crate::client::hold::Hold;
 
-/// At most this many callers that share a name ask at the same time. More would only fill the engine's queue.
+/// At most this many callers that share a name ask at the same time. More would only fill the
+/// engine's queue.
 const MOST_ASKING: usize = 8;
 
 /// What a caller asks for, as far as it decides who can take over from whom.
@@ -64,11 +66,12 @@ struct Place {
     pass: oneshot::Sender<Pass>,
 }
 
-/// The tokens that the newest share has reserved. Several shares are held at the same time; if each drew from its own
-/// block, a later holder could get a lower token than an earlier one.
+/// The tokens that the newest share has reserved. Several shares are held at the same time; if each
+/// drew from its own block, a later holder could get a lower token than an earlier one.
 #[derive(Debug)]
 struct Block {
-    /// Whose claim it came with. When that claim is given back, the engine gives the unused tokens to others.
+    /// Whose claim it came with. When that claim is given back, the engine gives the unused tokens
+    /// to others.
     owner: OwnerId,
     next: u64,
     last: u64,
@@ -198,7 +201,8 @@ impl Line {
     /// Notes what the engine granted. Those who take over a share get tokens from here on, or none.
     pub(crate) fn granted(&self, owner: OwnerId, usage: Use, grant: Grant) {
         let mut state = self.lock();
-        // An older grant may be heard of later. Its tokens are below some that were given meanwhile.
+        // An older grant may be heard of later. Its tokens are below some that were given
+        // meanwhile.
         if grant.token < state.newest {
             return;
         }
@@ -208,7 +212,8 @@ impl Line {
         state.block = reserved.then_some(Block { owner, next, last });
     }
 
-    /// A token for somebody who takes over a share: higher than all that were given in this process.
+    /// A token for somebody who takes over a share: higher than all that were given in this
+    /// process.
     pub(crate) fn next_token(&self) -> Option<u64> {
         let mut state = self.lock();
         let block = state.block.as_mut().filter(|block| block.next <= block.last)?;

@@ -1,9 +1,9 @@
 //! Cells, and rules over them.
 //!
 //! A cell is a small value that is read and replaced atomically and is kept for a limited time,
-//! under the engine's clock. A [`Rule`] is a pure step over one cell or a few: from their values and
-//! the time to what is written and an answer. A rate limiter, the record of a submission and the
-//! count of a latch are rules.
+//! under the engine's clock. A [`Rule`] is a pure step over one cell or a few: from their values
+//! and the time to what is written and an answer. A rate limiter, the record of a submission and
+//! the count of a latch are rules.
 //!
 //! What an engine promises:
 //!
@@ -152,8 +152,8 @@ pub(crate) fn check_cells<'a>(names: impl ExactSizeIterator<Item = &'a Name> + C
 
 /// The time for those who see these cells: the engine's clock, or the last change if that is later.
 ///
-/// An engine's clock may be set back (a server's wall clock steps, another server takes over). A rule
-/// that has written "the bucket was full at 10:00" must not be asked at 9:59: it would have to
+/// An engine's clock may be set back (a server's wall clock steps, another server takes over). A
+/// rule that has written "the bucket was full at 10:00" must not be asked at 9:59: it would have to
 /// guess. So time stands still for a cell until the clock has caught up. Every engine in Rust comes
 /// through here, for a rule and for a swap, and whatever is written is written at this time; so it
 /// never goes back for a cell, and engines and rules need not think of it. Lua twins are given the
@@ -195,8 +195,8 @@ pub(crate) fn decide<'a>(
     Ok(decision)
 }
 
-/// Applies a rule by reading and swapping until it wins: what [`Engine::apply`] does where an engine
-/// has nothing better.
+/// Applies a rule by reading and swapping until it wins: what [`Engine::apply`] does where an
+/// engine has nothing better.
 ///
 /// # Errors
 ///

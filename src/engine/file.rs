@@ -1,10 +1,11 @@
 //! Claims shared by the processes of one machine, with no server: the default.
 //!
-//! A store in a directory, written by whoever needs to, one process at a time, a few microseconds each. Waiters of other
-//! processes are woken by a message. A process that dies, however it dies, frees its claims at once: the kernel tells.
+//! A store in a directory, written by whoever needs to, one process at a time, a few microseconds
+//! each. Waiters of other processes are woken by a message. A process that dies, however it dies,
+//! frees its claims at once: the kernel tells.
 //!
-//! It locks one machine only. A process that is stopped (SIGSTOP) is not dead; it loses its claims when their leases end.
-//! After a crash of the machine no claim is left, and tokens go on rising.
+//! It locks one machine only. A process that is stopped (SIGSTOP) is not dead; it loses its claims
+//! when their leases end. After a crash of the machine no claim is left, and tokens go on rising.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -265,7 +266,8 @@ impl Engine for File {
             });
             let verdicts = written.await?;
             self.session.store.check_written(&self.session.dir)?;
-            // Those who hold for long see to it that the store stays small. If it can not be done now, it is done later.
+            // Those who hold for long see to it that the store stays small. If it can not be done
+            // now, it is done later.
             if let Err(error) = self.sweep().await {
                 tracing::debug!(target: "leasehold", %error, "not swept");
             }

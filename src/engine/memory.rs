@@ -1,7 +1,8 @@
 //! Claims kept in this process: the reference.
 //!
-//! A table behind a mutex, run by the rules in [`crate::claim`]. Waiters are woken directly. It has all that the
-//! server engines have, for tests, for programs of one process, and as the measure for the others.
+//! A table behind a mutex, run by the rules in [`crate::claim`]. Waiters are woken directly. It has
+//! all that the server engines have, for tests, for programs of one process, and as the measure for
+//! the others.
 //!
 //! Nothing outlives the process, and no other process can see it.
 
@@ -152,7 +153,8 @@ impl Entry {
 }
 
 impl Memory {
-    /// A client of a table of its own, or of the table that others of this process call `label` too.
+    /// A client of a table of its own, or of the table that others of this process call `label`
+    /// too.
     pub(crate) fn open(label: &str, clock: Arc<dyn Clock>) -> Memory {
         static TABLES: LazyLock<Mutex<HashMap<String, Weak<Shared>>>> = LazyLock::new(Mutex::default);
         if label.is_empty() {

@@ -1,14 +1,14 @@
 //! Claims kept in a PostgreSQL database.
 //!
 //! A name is a row of a table. It is taken and given back by one statement each where nobody else
-//! uses it, and read and replaced by compare-and-set where somebody does: see [`super::sql`]. Time is
-//! read from the server (`clock_timestamp()`), never from the caller. A grant is on the server's disk
-//! before it is answered.
+//! uses it, and read and replaced by compare-and-set where somebody does: see [`super::sql`]. Time
+//! is read from the server (`clock_timestamp()`), never from the caller. A grant is on the server's
+//! disk before it is answered.
 //!
 //! Nothing depends on a session: claims survive the end of a connection, of a backend and of the
-//! server, and PgBouncer in transaction mode works. A standby that is promoted before it has heard of
-//! the last grants may give them again; use synchronous replication where that matters, and always
-//! check the token.
+//! server, and PgBouncer in transaction mode works. A standby that is promoted before it has heard
+//! of the last grants may give them again; use synchronous replication where that matters, and
+//! always check the token.
 
 use crate::engine::sql::{Sql, SqlEngine};
 use crate::engine::{AfterDeath, Guarantees, Reach};

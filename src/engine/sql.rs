@@ -1,16 +1,17 @@
 //! What the engines share that keep their claims in an SQL database.
 //!
 //! A name is a row, and so is each of its waiters and each cell. The rules run in this process
-//! ([`crate::engine::table`]); SQL only reads rows and replaces them if they are still what was read.
-//! So a client that is stopped in the middle of something holds no lock and no transaction in the
-//! database.
+//! ([`crate::engine::table`]); SQL only reads rows and replaces them if they are still what was
+//! read. So a client that is stopped in the middle of something holds no lock and no transaction in
+//! the database.
 //!
 //! * **A name that nobody uses** is taken by one statement and given back by one. What the row will
-//!   say is decided beforehand, at time 0, and the statement adds the time (see [`row::Columns::at`]).
-//!   Of the rules SQL knows one number: from when on a row is as good as none.
-//! * **Everything else** reads the row and the waiters that matter, runs the rule, and writes if the
-//!   row still has the version that was read. If it does not, it is done again. One process does not
-//!   compete with itself: its requests on a name go one after the other ([`gates`]).
+//!   say is decided beforehand, at time 0, and the statement adds the time (see
+//!   [`row::Columns::at`]). Of the rules SQL knows one number: from when on a row is as good as
+//!   none.
+//! * **Everything else** reads the row and the waiters that matter, runs the rule, and writes if
+//!   the row still has the version that was read. If it does not, it is done again. One process
+//!   does not compete with itself: its requests on a name go one after the other ([`gates`]).
 //!
 //! A [`Database`] has the statements and the connections. [`Sql`] is an engine on top of it.
 //! docs/internals/sql.md has the tables.
@@ -42,8 +43,8 @@ pub(crate) use self::engine::{Sql, SqlEngine};
 /// A database: its statements, and how it is reached.
 ///
 /// Every call is one statement that commits by itself, or as good as one. Nothing is left open in
-/// the database between two calls. All calls with the same key go over the same connection, in order.
-/// A call that is dropped may still be carried out.
+/// the database between two calls. All calls with the same key go over the same connection, in
+/// order. A call that is dropped may still be carried out.
 pub(crate) trait Database: fmt::Debug + Send + Sync + 'static {
     /// What an engine on it promises.
     fn guarantees(&self) -> Guarantees;
@@ -96,13 +97,13 @@ pub(crate) trait Database: fmt::Debug + Send + Sync + 'static {
         most: usize,
     ) -> impl Future<Output = Attempt<(Micros, KeyedRows)>> + Send;
 
-    /// Looks at up to `most` rows of names from the key `from` on, deletes those that have been idle
-    /// for a while and whose tokens are in the past, and gives back the last key that it looked at
-    /// (`None` at the end) and the keys of rows that only a rule can judge.
+    /// Looks at up to `most` rows of names from the key `from` on, deletes those that have been
+    /// idle for a while and whose tokens are in the past, and gives back the last key that it
+    /// looked at (`None` at the end) and the keys of rows that only a rule can judge.
     fn sweep_names(&self, from: &[u8], most: usize) -> impl Future<Output = Attempt<Swept>> + Send;
 
-    /// Looks at up to `most` cells from the key `from` on, deletes those that expired a while ago, and
-    /// gives back the last key that it looked at (`None` at the end).
+    /// Looks at up to `most` cells from the key `from` on, deletes those that expired a while ago,
+    /// and gives back the last key that it looked at (`None` at the end).
     fn sweep_cells(&self, from: &[u8], most: usize) -> impl Future<Output = Attempt<Option<Vec<u8>>>> + Send;
 
     /// Reads cells at one moment, in the order of their keys, and the time. Also those that have
@@ -133,7 +134,8 @@ pub(crate) trait Database: fmt::Debug + Send + Sync + 'static {
     /// Takes the sink for what is heard.
     fn listen(&self, hints: Hints);
 
-    /// The statements of [`crate::Guard::verify_sql`]: one that gives a row or none, and one that fails.
+    /// The statements of [`crate::Guard::verify_sql`]: one that gives a row or none, and one that
+    /// fails.
     fn verify_statements(&self) -> (String, String);
 
     /// Whether there is a connection for a key now.
@@ -158,8 +160,8 @@ pub(crate) type KeyedRows = Vec<(Vec<u8>, NameRow)>;
 /// Why a statement failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Somebody else was in the way, and nothing has happened: a lock, a deadlock, a transaction that
-    /// could not be put in order with others. Done again it may work.
+    /// Somebody else was in the way, and nothing has happened: a lock, a deadlock, a transaction
+    /// that could not be put in order with others. Done again it may work.
     Conflict(Error),
     /// Anything else.
     Failed(Error),
@@ -238,8 +240,8 @@ pub(crate) struct InsertWaiter {
 pub(crate) enum Durability {
     /// It must: somebody will rely on it.
     Flushed,
-    /// If the server crashes it may be as if it had not been. Everything that builds on it is written
-    /// later, and is on disk only together with it.
+    /// If the server crashes it may be as if it had not been. Everything that builds on it is
+    /// written later, and is on disk only together with it.
     Soon,
 }
 
@@ -266,7 +268,7 @@ pub(crate) struct CellWrite {
     pub(crate) key: Vec<u8>,
     /// The version of the row that was read; `None` if there was no row.
     pub(crate) expected: Option<u64>,
-    /// `None` if it must stay as it is. A cell that is deleted is written as one that has expired, so
-    /// that no version is given twice; it is swept later.
+    /// `None` if it must stay as it is. A cell that is deleted is written as one that has expired,
+    /// so that no version is given twice; it is swept later.
     pub(crate) cell: Option<StoredCell>,
 }

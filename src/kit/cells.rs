@@ -1,8 +1,8 @@
 //! The names of the cells that the kit uses.
 //!
-//! The cells of one key must be in one slot of a Redis Cluster, so that they can be decided together.
-//! The key is their hash tag, unless it has one itself: then several keys with that tag can be decided
-//! together too.
+//! The cells of one key must be in one slot of a Redis Cluster, so that they can be decided
+//! together. The key is their hash tag, unless it has one itself: then several keys with that tag
+//! can be decided together too.
 
 use std::fmt::Write as _;
 

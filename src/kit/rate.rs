@@ -1,13 +1,13 @@
 //! Rate limits that all processes share.
 //!
-//! A [`Limiter`] lets so much pass in a time, for each key: requests of a user, mails to a host. The
-//! engine keeps the count and its clock decides, so all processes together keep the limit. Each limit is
-//! a pure rule with a bound that is checked on generated schedules: see [`Limit`].
+//! A [`Limiter`] lets so much pass in a time, for each key: requests of a user, mails to a host.
+//! The engine keeps the count and its clock decides, so all processes together keep the limit. Each
+//! limit is a pure rule with a bound that is checked on generated schedules: see [`Limit`].
 //!
 //! * A refusal costs nothing and says when to come back, to the microsecond. What can never pass is
 //!   [`Verdict::Impossible`].
-//! * A clock that is set back gives nothing away. One that is set forward gives at most a full bucket
-//!   per key.
+//! * A clock that is set back gives nothing away. One that is set forward gives at most a full
+//!   bucket per key.
 //! * Nothing stays in the store for longer than it counts.
 //! * While the engine is away, verdicts are made as [`WhenAway`] says, without waiting, and say so.
 //!

@@ -23,7 +23,8 @@ use crate::token::Token;
 /// The longest value that a leader can carry, in bytes.
 pub const LONGEST_VALUE: usize = 1024;
 
-/// [`Election::lead`] tries again after this long if the engine can not be reached, and then after longer pauses.
+/// [`Election::lead`] tries again after this long if the engine can not be reached, and then after
+/// longer pauses.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -55,7 +56,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no elections.
+    /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no
+    /// elections.
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election> {
         let guarantees = self.inner.engine.guarantees();
         if !guarantees.elects {
@@ -80,11 +82,13 @@ impl Election {
 
     /// Waits until elected. `value` is what everybody can see of the leader: an address, usually.
     ///
-    /// If the engine goes away while a candidate waits, it waits on, as [`crate::Mutex::lock`] does.
+    /// If the engine goes away while a candidate waits, it waits on, as [`crate::Mutex::lock`]
+    /// does.
     ///
     /// # Errors
     ///
-    /// As [`crate::Mutex::lock`], and [`Error::Invalid`] for a value of more than [`LONGEST_VALUE`] bytes.
+    /// As [`crate::Mutex::lock`], and [`Error::Invalid`] for a value of more than [`LONGEST_VALUE`]
+    /// bytes.
     ///
     /// # Cancel safety
     ///
@@ -134,18 +138,18 @@ impl Election {
 
     /// Leads whenever it can: campaigns, does the work while it leads, and campaigns again.
     ///
-    /// The work gets a [`Leadership`] for each term. It is stopped (its future is dropped) when the leadership is
-    /// lost. When it ends by itself the leader resigns; `ControlFlow::Continue` campaigns again, `Break` ends
-    /// with its value. Outages are waited for, with growing pauses; that a release was not heard is told as
-    /// [`crate::Event::NotReleased`].
+    /// The work gets a [`Leadership`] for each term. It is stopped (its future is dropped) when the
+    /// leadership is lost. When it ends by itself the leader resigns; `ControlFlow::Continue`
+    /// campaigns again, `Break` ends with its value. Outages are waited for, with growing pauses;
+    /// that a release was not heard is told as [`crate::Event::NotReleased`].
     ///
-    /// A lease can not stop work that has left this process. Give [`Leadership::token`] to whatever the work
-    /// changes.
+    /// A lease can not stop work that has left this process. Give [`Leadership::token`] to whatever
+    /// the work changes.
     ///
     /// # Errors
     ///
-    /// What waiting can not mend: [`Error::Invalid`], [`Error::Unsupported`] and [`Error::Engine`], and the end of
-    /// the client.
+    /// What waiting can not mend: [`Error::Invalid`], [`Error::Unsupported`] and [`Error::Engine`],
+    /// and the end of the client.
     ///
     /// # Cancel safety
     ///
@@ -310,8 +314,8 @@ impl Candidate {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if somebody else may lead by now; [`Error::Invalid`] for a value that is too long;
-    /// [`Error::Unavailable`] if the engine does not answer.
+    /// [`Error::Lost`] if somebody else may lead by now; [`Error::Invalid`] for a value that is too
+    /// long; [`Error::Unavailable`] if the engine does not answer.
     ///
     /// # Cancel safety
     ///
@@ -325,7 +329,8 @@ impl Candidate {
         Leadership { lease: Arc::clone(hold.lease()), token: self.token() }
     }
 
-    /// Steps down, and waits until the engine has heard. The next candidate is elected in the same step.
+    /// Steps down, and waits until the engine has heard. The next candidate is elected in the same
+    /// step.
     ///
     /// # Errors
     ///
@@ -408,8 +413,8 @@ pub enum Observed {
     Leader(Leader),
     /// Nobody leads.
     Vacant,
-    /// The observer was so slow, or cut off so long, that this many changes, or more, are no longer known. What
-    /// follows says who leads now.
+    /// The observer was so slow, or cut off so long, that this many changes, or more, are no longer
+    /// known. What follows says who leads now.
     Missed(u64),
 }
 
@@ -427,8 +432,8 @@ pub struct Observer {
 struct Progress {
     /// The number of the last change that was seen.
     seen: u64,
-    /// The highest token that was seen. Tokens rise although the engine may have lost the log, so a higher one at
-    /// a number that was seen already is of another log.
+    /// The highest token that was seen. Tokens rise although the engine may have lost the log, so a
+    /// higher one at a number that was seen already is of another log.
     newest: u64,
     ready: VecDeque<Observed>,
 }
@@ -482,8 +487,8 @@ impl Progress {
         if let Some(observed) = self.ready.pop_front() {
             return Ok(Some(observed));
         }
-        // With two changes that were seen before, of which one has a leader: they show whether this is
-        // still the same log.
+        // With two changes that were seen before, of which one has a leader: they show whether this
+        // is still the same log.
         let view = client.call(client.engine.look(name, self.seen.saturating_sub(2))).await?;
         if self.is_another_log(&view) {
             let view = client.call(client.engine.look(name, 0)).await?;

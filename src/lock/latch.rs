@@ -14,9 +14,9 @@ use crate::name::{Family, Name};
 
 /// A gate that opens when it has been counted down to zero. Made by [`Client::latch`].
 ///
-/// The first call sets the count; everybody must give the same. Once open it stays open. It is forgotten when
-/// nobody has counted for as long as [`Latch::kept_for`] says, a day by default; give each round of work a name
-/// of its own.
+/// The first call sets the count; everybody must give the same. Once open it stays open. It is
+/// forgotten when nobody has counted for as long as [`Latch::kept_for`] says, a day by default;
+/// give each round of work a name of its own.
 ///
 /// # Examples
 ///
@@ -46,7 +46,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a count of 0, or if the name is too long; [`Error::Unsupported`] if the engine has no cells.
+    /// [`Error::Invalid`] for a count of 0, or if the name is too long; [`Error::Unsupported`] if
+    /// the engine has no cells.
     pub fn latch(&self, name: impl AsRef<str>, count: u32) -> Result<Latch> {
         let name = name.as_ref();
         let guarantees = self.inner.engine.guarantees();
@@ -103,8 +104,8 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the latch was made with another count; [`Error::Unavailable`] if the engine does not
-    /// answer: then it may have been counted or not.
+    /// [`Error::Invalid`] if the latch was made with another count; [`Error::Unavailable`] if the
+    /// engine does not answer: then it may have been counted or not.
     ///
     /// # Cancel safety
     ///
@@ -134,8 +135,8 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the latch was made with another count; [`Error::Unavailable`] if the engine does not
-    /// answer.
+    /// [`Error::Invalid`] if the latch was made with another count; [`Error::Unavailable`] if the
+    /// engine does not answer.
     ///
     /// # Cancel safety
     ///

@@ -19,8 +19,8 @@ use crate::name::{Family, Name};
 
 /// One holder at a time, first come, first served. Made by [`Client::mutex`].
 ///
-/// Not re-entrant: a task that locks twice waits for itself. Give an [`Owner`] with [`Mutex::owned_by`] where
-/// code that holds a name calls code that takes it again.
+/// Not re-entrant: a task that locks twice waits for itself. Give an [`Owner`] with
+/// [`Mutex::owned_by`] where code that holds a name calls code that takes it again.
 ///
 /// # Examples
 ///
@@ -65,7 +65,8 @@ impl Mutex {
 
     /// The same mutex, taken in the name of `owner`, who may take it again while it holds it.
     ///
-    /// The second guard has the first one's token; the name is free when the last of them is released.
+    /// The second guard has the first one's token; the name is free when the last of them is
+    /// released.
     #[must_use]
     pub fn owned_by(mut self, owner: &Owner) -> Mutex {
         self.owner = Some(owner.clone());
@@ -74,19 +75,20 @@ impl Mutex {
 
     /// Waits until the name is free, then holds it.
     ///
-    /// If the engine goes away while a caller stands in the queue, the caller waits on, and asks again when the
-    /// engine is back; [`Mutex::lock_for`] limits that. Only a first request that is not answered within
-    /// [`crate::Options::call_limit`] is an error.
+    /// If the engine goes away while a caller stands in the queue, the caller waits on, and asks
+    /// again when the engine is back; [`Mutex::lock_for`] limits that. Only a first request that is
+    /// not answered within [`crate::Options::call_limit`] is an error.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Unavailable`] if the engine does not answer the first request; [`crate::Error::Invalid`] if
-    /// the name is in use as something else, the lease is out of range, or the client is closed.
+    /// [`crate::Error::Unavailable`] if the engine does not answer the first request;
+    /// [`crate::Error::Invalid`] if the name is in use as something else, the lease is out of
+    /// range, or the client is closed.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the queue. A grant already on its way is handed back in the background; until
-    /// then, or until the lease ends, others wait.
+    /// Dropping the future leaves the queue. A grant already on its way is handed back in the
+    /// background; until then, or until the lease ends, others wait.
     pub async fn lock(&self) -> Result<Guard> {
         loop {
             if let Some(guard) = self.take(Patience::Forever).await? {
@@ -114,7 +116,8 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`]; [`crate::Error::Unavailable`] also if the engine was away when the time was over.
+    /// As [`Mutex::lock`]; [`crate::Error::Unavailable`] also if the engine was away when the time
+    /// was over.
     ///
     /// # Cancel safety
     ///
@@ -124,18 +127,19 @@ impl Mutex {
         self.take(Patience::lasting(limit, now)).await
     }
 
-    /// Waits for the name, does the work under it and gives it back. The work is stopped if the name is lost.
+    /// Waits for the name, does the work under it and gives it back. The work is stopped if the
+    /// name is lost.
     ///
     /// It gives what the work gives; work that can fail gives a result inside the result, as with
     /// [`Guard::run`].
     ///
-    /// A release that fails is no error, for the work is done: it is told as [`crate::Event::NotReleased`] and
-    /// as a warning, and the name is free when its lease ends.
+    /// A release that fails is no error, for the work is done: it is told as
+    /// [`crate::Event::NotReleased`] and as a warning, and the name is free when its lease ends.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`], and [`crate::Error::Lost`] if the work was stopped, or if the name was lost by the time
-    /// the work was done.
+    /// As [`Mutex::lock`], and [`crate::Error::Lost`] if the work was stopped, or if the name was
+    /// lost by the time the work was done.
     ///
     /// # Cancel safety
     ///
@@ -159,8 +163,8 @@ impl Mutex {
         let guard = self.lock().await?;
         let done = guard.run(work(guard.token())).await?;
         let (name, token) = (self.want.name.clone(), guard.token().get());
-        // The work is done, and was done while the name was held: to throw its value away would invite doing it
-        // twice.
+        // The work is done, and was done while the name was held: to throw its value away would
+        // invite doing it twice.
         if let Err(error) = guard.release().await {
             self.client.inner.events.not_released(&name, token, &error);
         }
@@ -176,8 +180,8 @@ impl Mutex {
 
     async fn take_again(&self, owner: &Owner, patience: Patience) -> Result<Option<Guard>> {
         let entry = owner.entry(self.client.inner.engine_id(), &self.want.name);
-        // Two tasks of one owner that ask at the same time: the second finds what the first was given. It waits
-        // for the first one's answer no longer than it would for its own.
+        // Two tasks of one owner that ask at the same time: the second finds what the first was
+        // given. It waits for the first one's answer no longer than it would for its own.
         let mut held = match patience {
             Patience::None => match entry.try_lock() {
                 Ok(held) => held,
@@ -203,8 +207,8 @@ impl Mutex {
 
 /// An explicit owner, for re-entry: whoever has it may take again what it holds.
 ///
-/// Async code has no natural "same caller": a task may run on many threads and a thread runs many tasks. So the
-/// caller says who it is. Clones are the same owner.
+/// Async code has no natural "same caller": a task may run on many threads and a thread runs many
+/// tasks. So the caller says who it is. Clones are the same owner.
 ///
 /// # Examples
 ///

@@ -14,11 +14,12 @@ use crate::guard::Guard;
 use crate::lock::settings;
 use crate::name::Family;
 
-/// Many readers or one writer, first come, first served: a writer that waits is not overtaken by readers that came
-/// later. Made by [`Client::rwlock`].
+/// Many readers or one writer, first come, first served: a writer that waits is not overtaken by
+/// readers that came later. Made by [`Client::rwlock`].
 ///
-/// A writer's token is greater than those of all readers and writers before it, and a reader's is greater than those
-/// of all writers before it. Readers that hold at the same time have no order among themselves.
+/// A writer's token is greater than those of all readers and writers before it, and a reader's is
+/// greater than those of all writers before it. Readers that hold at the same time have no order
+/// among themselves.
 ///
 /// # Examples
 ///
@@ -216,13 +217,14 @@ impl From<NotUpgraded> for Error {
 }
 
 impl ReadGuard {
-    /// Waits until this is the only reader, then becomes the writer, under a new token. It goes before all who wait.
+    /// Waits until this is the only reader, then becomes the writer, under a new token. It goes
+    /// before all who wait.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if another reader already waits to become the writer, for the two would wait for each
-    /// other: release this guard and ask to write. [`Error::Unsupported`] if the engine can not do it. The guard
-    /// comes back with the error.
+    /// [`Error::Invalid`] if another reader already waits to become the writer, for the two would
+    /// wait for each other: release this guard and ask to write. [`Error::Unsupported`] if the
+    /// engine can not do it. The guard comes back with the error.
     ///
     /// # Cancel safety
     ///
@@ -322,8 +324,8 @@ impl WriteGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the name is lost; [`Error::Unavailable`] if the engine does not answer. The guard is
-    /// released in the background then.
+    /// [`Error::Lost`] if the name is lost; [`Error::Unavailable`] if the engine does not answer.
+    /// The guard is released in the background then.
     ///
     /// # Cancel safety
     ///

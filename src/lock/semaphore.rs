@@ -11,13 +11,14 @@ use crate::name::Family;
 
 /// A number of permits, given out first come, first served. Made by [`Client::semaphore`].
 ///
-/// A caller that wants many permits is not overtaken by later ones that want few. A permit whose holder died
-/// comes back as a lease does.
+/// A caller that wants many permits is not overtaken by later ones that want few. A permit whose
+/// holder died comes back as a lease does.
 ///
-/// Every holder has a token of its own. Inside one process tokens rise. A permit that is handed on inside a process
-/// ([`crate::Options::hand_over`]) can have a lower token than one that another process got in the meantime, by as
-/// much as the budget of the hand-over. Several hold at the same time, so a resource can not tell by these tokens
-/// who came last: where it must, guard it with a mutex.
+/// Every holder has a token of its own. Inside one process tokens rise. A permit that is handed on
+/// inside a process ([`crate::Options::hand_over`]) can have a lower token than one that another
+/// process got in the meantime, by as much as the budget of the hand-over. Several hold at the same
+/// time, so a resource can not tell by these tokens who came last: where it must, guard it with a
+/// mutex.
 ///
 /// # Examples
 ///
@@ -46,8 +47,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for no permits, or if the name is too long; [`Error::Unsupported`] if the engine can
-    /// not count.
+    /// [`Error::Invalid`] for no permits, or if the name is too long; [`Error::Unsupported`] if the
+    /// engine can not count.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore> {
         let name = name.as_ref();
         let guarantees = self.inner.engine.guarantees();
@@ -80,8 +81,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the engine stops answering; [`Error::Invalid`] if the name is in use with another
-    /// number of permits.
+    /// [`Error::Unavailable`] if the engine stops answering; [`Error::Invalid`] if the name is in
+    /// use with another number of permits.
     ///
     /// # Cancel safety
     ///
@@ -179,13 +180,13 @@ impl Semaphore {
 
     /// Changes the number of permits for everybody, at once and until it is changed again.
     ///
-    /// Users that were made with the old number go on as before. Permits that are held stay held: after a cut,
-    /// nothing is given out until enough of them have come back.
+    /// Users that were made with the old number go on as before. Permits that are held stay held:
+    /// after a cut, nothing is given out until enough of them have come back.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for no permits, or if the name is in use with another number than this semaphore was
-    /// made with; [`Error::Unavailable`] if the engine does not answer.
+    /// [`Error::Invalid`] for no permits, or if the name is in use with another number than this
+    /// semaphore was made with; [`Error::Unavailable`] if the engine does not answer.
     ///
     /// # Cancel safety
     ///

@@ -8,8 +8,8 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::{Error, Result};
 
-/// A server with the file of the authorities that we trust, and our own certificate and key. Without
-/// such a file, the system's authorities are trusted.
+/// A server with the file of the authorities that we trust, and our own certificate and key.
+/// Without such a file, the system's authorities are trusted.
 pub(crate) fn with_certificates(
     info: ConnectionInfo,
     ca: Option<&str>,

@@ -47,7 +47,8 @@ async fn poll_and_drop<T>(future: impl Future<Output = T>, times: usize) -> bool
     false
 }
 
-/// Runs `drop_at` for each depth until the future is done by itself, and checks each time that nothing is left.
+/// Runs `drop_at` for each depth until the future is done by itself, and checks each time that
+/// nothing is left.
 async fn at_every_point(mut ground: Ground, drop_at: impl AsyncFn(&Client, &Client, usize) -> bool) {
     let options = ground.options();
     let (client, wire) = ground.client_on_wire(options).await;

@@ -1,4 +1,5 @@
-//! Cells, and rules over them. Each case runs a rule as the engine does and by reading and swapping.
+//! Cells, and rules over them. Each case runs a rule as the engine does and by reading and
+//! swapping.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,9 @@
 //! Another process: this binary, started again, told what to do line by line.
 //!
-//! `lock NAME LEASE_MS`, `try NAME LEASE_MS`, `release NAME`, `standing NAME`, `exit`, `fork NAME`, `fork-connect NAME ORDER`, `lifeline`,
-//! which starts a program that keeps the claims alive and answers with its number, and `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing else protects and answers with
-//! what it saw, one line a section.
+//! `lock NAME LEASE_MS`, `try NAME LEASE_MS`, `release NAME`, `standing NAME`, `exit`, `fork NAME`,
+//! `fork-connect NAME ORDER`, `lifeline`, which starts a program that keeps the claims alive and
+//! answers with its number, and `sections NAME COUNT FILE TASKS`, which adds to a counter in a file
+//! that nothing else protects and answers with what it saw, one line a section.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
@@ -104,7 +105,8 @@ impl Child {
     }
 }
 
-/// Processes of five tasks each that add to one counter, `each` times, under one name; checks that nothing was lost.
+/// Processes of five tasks each that add to one counter, `each` times, under one name; checks that
+/// nothing was lost.
 pub(crate) async fn take_turns(url: &str, processes: usize, each: usize) -> Summary {
     let counter = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(counter.path(), 0_u64.to_le_bytes()).expect("a counter");
@@ -115,7 +117,8 @@ pub(crate) async fn take_turns(url: &str, processes: usize, each: usize) -> Summ
     for child in &mut children {
         child.say(&format!("sections x {each} {} 5", counter.path().display())).await;
     }
-    // All at the same time: who is not listened to stops in the middle of a section when its pipe is full.
+    // All at the same time: who is not listened to stops in the middle of a section when its pipe
+    // is full.
     let heard = children.into_iter().map(|mut child| async move {
         let mut sections = Vec::new();
         loop {
@@ -277,7 +280,8 @@ fn lifeline(client: &Client) -> String {
 /// Forks this process: 0 in the child.
 #[expect(unsafe_code, reason = "there is no other way to fork without exec")]
 fn fork_here() -> libc::pid_t {
-    // SAFETY: no other thread of this process holds a lock that the child needs; the child leaves through `leave`.
+    // SAFETY: no other thread of this process holds a lock that the child needs; the child leaves
+    // through `leave`.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {
@@ -342,8 +346,9 @@ fn wait_for(pid: libc::pid_t) {
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
 }
 
-/// A forked child that connects for itself: before it drops the client that it inherited, after it, or without. It
-/// asks for the name that its parent holds, says what it heard, and then waits for it.
+/// A forked child that connects for itself: before it drops the client that it inherited, after it,
+/// or without. It asks for the name that its parent holds, says what it heard, and then waits for
+/// it.
 fn connect_in_fork(url: &str, old: (Client, HashMap<String, Guard>), name: &str, order: &str) {
     let (url, name, order) = (url.to_owned(), name.to_owned(), order.to_owned());
     // The runtime of the parent is of no use here, nor is a thread that is inside it.
@@ -396,8 +401,9 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// `workers URL COUNT`: forks workers before anything else, as a server does. Each connects for itself and tries to take
-/// `x`, and says `first TOKEN` or `first busy`; when it is told to go on, each takes `x` in turn and says `then TOKEN`.
+/// `workers URL COUNT`: forks workers before anything else, as a server does. Each connects for
+/// itself and tries to take `x`, and says `first TOKEN` or `first busy`; when it is told to go on,
+/// each takes `x` in turn and says `then TOKEN`.
 pub(crate) fn workers() -> ExitCode {
     let url = std::env::args().nth(2).expect("workers URL");
     let count: usize = std::env::args().nth(3).and_then(|count| count.parse().ok()).expect("a number");

@@ -1,5 +1,5 @@
-//! What every lock that excludes must do: mutex, the write side of a read-write lock, a semaphore of one permit, and the
-//! last permit of five.
+//! What every lock that excludes must do: mutex, the write side of a read-write lock, a semaphore
+//! of one permit, and the last permit of five.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -501,8 +501,8 @@ async fn resolves_an_unknown_release(mut ground: Ground, maker: Maker) {
     until("it is free", async || lock.is_free(&other, "x").await).await;
     let next = maker.make(&other, "x").await.lock().await.expect("free");
     wire.set(Fault::None);
-    // Asked again, the engine has nothing of this owner's any more: it was given back, and not lost. The newer holder is
-    // not touched.
+    // Asked again, the engine has nothing of this owner's any more: it was given back, and not
+    // lost. The newer holder is not touched.
     soon("the release", releasing).await.expect("no panic").expect("given back");
     assert_eq!(next.guard().standing(), Standing::Held);
     assert!(lock.try_lock().await.expect("an answer").is_none());

@@ -98,7 +98,8 @@ async fn tokens_rise_in_the_order_of_waiting(mut ground: Ground) {
     for task in waiting {
         tokens.push(soon("the next", task).await.expect("no panic").expect("granted"));
     }
-    // Where there is no order of waiting the tokens are different all the same, and above the first holder's.
+    // Where there is no order of waiting the tokens are different all the same, and above the first
+    // holder's.
     if !ground.promises().fair {
         tokens[1..].sort_unstable();
     }

@@ -1,7 +1,7 @@
 //! One checker for everything that contends.
 //!
-//! A section is what one worker saw: when it asked, when it was granted, when it let go, under which token. Tokens give
-//! the order away, so checking is a sort.
+//! A section is what one worker saw: when it asked, when it was granted, when it let go, under
+//! which token. Tokens give the order away, so checking is a sort.
 
 /// One use of a name. Times are in microseconds of one clock that all workers share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +39,12 @@ impl Section {
 pub(crate) struct Rules {
     /// How much can be held at the same time.
     pub(crate) capacity: u64,
-    /// A token is lower than one of a section that was over so many microseconds before this one was asked for.
-    /// Those who share a name pass their claims on inside their process, with tokens that were reserved before.
+    /// A token is lower than one of a section that was over so many microseconds before this one
+    /// was asked for. Those who share a name pass their claims on inside their process, with tokens
+    /// that were reserved before.
     pub(crate) rising_beyond: u64,
-    /// Granted in the order of asking, where one asked at least this many microseconds before the other.
+    /// Granted in the order of asking, where one asked at least this many microseconds before the
+    /// other.
     pub(crate) fifo_beyond: Option<u64>,
 }
 

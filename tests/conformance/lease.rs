@@ -293,7 +293,8 @@ async fn short_leases_cost_long_ones_nothing(mut ground: Ground) {
     long.release().await.expect("held all the time");
 }
 
-/// A renewal that hangs for the whole limit of a long lease must not keep a short one from being renewed.
+/// A renewal that hangs for the whole limit of a long lease must not keep a short one from being
+/// renewed.
 async fn a_call_that_hangs_holds_up_only_leases_of_its_length(mut ground: Ground) {
     let options = ground.options();
     let (client, wire) = ground.client_on_wire(options).await;
@@ -332,7 +333,8 @@ async fn a_renewal_that_is_answered_after_the_deadline_is_too_late(mut ground: G
     let clock = Suspended::default();
     let (client, wire) = ground.client_on_wire(Options::new().clock(clock.clone())).await;
     let guard = client.mutex("x").expect("a name").lease(ms(3000)).lock().await.expect("free");
-    // The machine sleeps from the request to the answer, past the end of the lease: somebody else may have held the name.
+    // The machine sleeps from the request to the answer, past the end of the lease: somebody else
+    // may have held the name.
     wire.set(Fault::Delay(ms(200)));
     until("a renewal", async || wire.renews.load(Ordering::Acquire) > 0).await;
     clock.push(ms(2200));

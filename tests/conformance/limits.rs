@@ -224,8 +224,8 @@ async fn a_closed_client_refuses_everything(mut ground: Ground) {
     }
 }
 
-/// Thousands of callers that give up while the engine is silent leave thousands of releases to be sent. They must not
-/// be thousands of tasks, and each is sent once.
+/// Thousands of callers that give up while the engine is silent leave thousands of releases to be
+/// sent. They must not be thousands of tasks, and each is sent once.
 async fn callers_that_give_up_leave_a_bounded_pile(mut ground: Ground) {
     const CALLERS: usize = 2000;
     let options = ground.options();

@@ -179,7 +179,8 @@ async fn a_forked_child_can_not_use_the_client(mut ground: Ground) {
     assert_eq!(child.ask("release x").await, "released");
 }
 
-/// A parent holds, and its fork connects for itself: it is refused while the parent holds, and no longer.
+/// A parent holds, and its fork connects for itself: it is refused while the parent holds, and no
+/// longer.
 async fn connects_in_a_fork(mut ground: Ground, order: &str) {
     let client = ground.client().await;
     let Some(mut parent) = child(&ground, &client).await else { return };

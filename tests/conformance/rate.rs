@@ -502,8 +502,9 @@ async fn a_cell_of_something_else_is_no_limit(mut ground: Ground) {
     }
 }
 
-/// The same requests, run as the engine does it and by reading and swapping. The answers carry the time,
-/// so only what does not depend on it is compared; limits are so slow that nothing comes back meanwhile.
+/// The same requests, run as the engine does it and by reading and swapping. The answers carry the
+/// time, so only what does not depend on it is compared; limits are so slow that nothing comes back
+/// meanwhile.
 async fn a_twin_decides_as_its_limit_does(mut ground: Ground) {
     let engine = ground.engine().await;
     let algorithms = |limits: &[Limit]| -> Vec<Algorithm> {

@@ -94,7 +94,8 @@ async fn is_used_to_the_full_and_never_beyond(mut ground: Ground) {
     assert_eq!(most.load(Ordering::Acquire), PERMITS, "it was not used to the full");
 }
 
-/// Inside one process the tokens of a semaphore rise like those of a mutex, although several claims are held.
+/// Inside one process the tokens of a semaphore rise like those of a mutex, although several claims
+/// are held.
 async fn permits_are_handed_on_with_rising_tokens(mut ground: Ground) {
     const PERMITS: u32 = 3;
     let client = ground.client().await;
@@ -144,7 +145,8 @@ async fn a_crowd_hands_permits_on_without_the_engine(mut ground: Ground) {
     assert!(asked < 500, "{asked} questions for 1000 turns");
 }
 
-/// As for a mutex: each hands its permits round inside for its budget, and then the other one comes.
+/// As for a mutex: each hands its permits round inside for its budget, and then the other one
+/// comes.
 async fn two_crowds_get_their_permits_alike(mut ground: Ground) {
     let clients = [ground.client().await, ground.client().await];
     let end = tokio::time::Instant::now() + ms(2000);

@@ -71,7 +71,8 @@ async fn a_waiter_that_hears_nothing_asks_again(mut ground: Ground) {
 
 async fn no_wake_up_is_lost_between_asking_and_waiting(mut ground: Ground) {
     let (one, two) = (ground.client().await, ground.client().await);
-    // Every section of one is as short as can be, so that releases fall into every gap of the other.
+    // Every section of one is as short as can be, so that releases fall into every gap of the
+    // other.
     let sections = async |client: leasehold::Client| {
         let mutex = client.mutex("x").expect("a name");
         let start = tokio::time::Instant::now();
@@ -157,8 +158,8 @@ async fn nobody_starves_among_processes(mut ground: Ground) {
     assert!(summary.longest_wait < 10_000_000, "{summary:?}");
 }
 
-/// Two clients of 16 tasks each. Each hands the name round inside for its budget; then the other one comes, and its
-/// budget must be as long.
+/// Two clients of 16 tasks each. Each hands the name round inside for its budget; then the other
+/// one comes, and its budget must be as long.
 async fn two_crowds_get_their_turns_alike(mut ground: Ground) {
     const TASKS: usize = 16;
     let clients = [ground.client().await, ground.client().await];

@@ -1,4 +1,5 @@
-//! A wire between a client and its engine that can be cut, slowed down and made to lose what goes over it.
+//! A wire between a client and its engine that can be cut, slowed down and made to lose what goes
+//! over it.
 //!
 //! It is put around a real engine, at the border where a network would be.
 

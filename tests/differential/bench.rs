@@ -1,7 +1,7 @@
 //! The server, the engines that are connected to it, and all that is heard from them.
 //!
-//! Two clocks are in our hands. The server's moves when a sequence says so. The clock of the runtime
-//! stands still.
+//! Two clocks are in our hands. The server's moves when a sequence says so. The clock of the
+//! runtime stands still.
 
 use std::future::Future;
 use std::pin::pin;
@@ -77,7 +77,8 @@ impl Bench {
         }
     }
 
-    /// An empty server, and clients that have heard nothing. Changes of elections are told to the first.
+    /// An empty server, and clients that have heard nothing. Changes of elections are told to the
+    /// first.
     pub(crate) async fn reset(&mut self, names: &[Name]) -> Result<(), String> {
         self.raw.command(&["FLUSHALL"]).ok();
         self.server.set_micros(FrozenRedis::START);
@@ -116,7 +117,8 @@ impl Bench {
         Ok(self.heard.iter().map(|heard| std::mem::take(&mut *heard.lock().expect("no panic"))).collect())
     }
 
-    /// Messages and answers come over the same connection, in order: after this, all that was sent is heard and done.
+    /// Messages and answers come over the same connection, in order: after this, all that was sent
+    /// is heard and done.
     async fn round_trip(&self) -> Result<(), String> {
         let cell = [Name::new(Family::Cell, "nothing").expect("a name")];
         let trips = async { tokio::try_join!(self.engines[0].read(&cell), self.engines[1].read(&cell)) };

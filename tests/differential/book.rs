@@ -164,8 +164,8 @@ impl Known {
     pub(crate) fn is_free(&self, now: u64) -> Checked {
         let (mut state, mut queue) = (self.state.clone(), self.queue.clone());
         // A waiter that seems to live for longer than it can was last heard of before the clock was
-        // set back. Nobody cuts that until it is the first in the queue. It has not asked since, and
-        // the holder's key has outlived it.
+        // set back. Nobody cuts that until it is the first in the queue. It has not asked since,
+        // and the holder's key has outlived it.
         let believed = now + micros(PATIENCE);
         let silent = self.queue.iter().filter(|waiter| waiter.alive_until > believed);
         for waiter in silent {

@@ -1,4 +1,5 @@
--- What stands in the keys of some names, and what is wrong with it, without changing anything. KEYS: six for each name.
+-- What stands in the keys of some names, and what is wrong with it, without changing anything.
+-- KEYS: six for each name.
 local call = redis.call
 local answer = {}
 for i = 1, #KEYS, 6 do

@@ -1,10 +1,11 @@
 //! The scripts of the Redis engine against the rules that they restate, step by step.
 //!
-//! Generated sequences of requests run on a real server whose clock is in our hands, and on [`leasehold::claim`]. After every
-//! request the answers must be the same, and whom it woke, and what is seen of the name. See [`pair`] for what is allowed to
-//! differ.
+//! Generated sequences of requests run on a real server whose clock is in our hands, and on
+//! [`leasehold::claim`]. After every request the answers must be the same, and whom it woke, and
+//! what is seen of the name. See [`pair`] for what is allowed to differ.
 //!
-//! `LEASEHOLD_DIFFERENTIAL=STEPS[:SEED]` makes more steps, or others. Sequence number N of a seed is the first of seed + N.
+//! `LEASEHOLD_DIFFERENTIAL=STEPS[:SEED]` makes more steps, or others. Sequence number N of a seed
+//! is the first of seed + N.
 
 mod bench;
 mod book;

@@ -6,11 +6,13 @@
 //! * A lock of which nothing is known is taken by a short script. Its token is one more than the
 //!   server's counter if that is good (see [`counted`]), and at least the server's time if not; the
 //!   counter goes up whether the lock was free or not.
-//! * The server forgets by itself, when the keys of a name end. It must not be before the rules allow it.
+//! * The server forgets by itself, when the keys of a name end. It must not be before the rules
+//!   allow it.
 //!
-//! A key of Redis is there for the whole millisecond in which it ends. At that one moment a lock of which only the
-//! holder's key is left can still be renewed, released and seen, where the rules say that it is over. Nobody else can have
-//! it then, so neither is wrong; the sequences step over the moment.
+//! A key of Redis is there for the whole millisecond in which it ends. At that one moment a lock of
+//! which only the holder's key is left can still be renewed, released and seen, where the rules say
+//! that it is over. Nobody else can have it then, so neither is wrong; the sequences step over the
+//! moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -60,7 +62,8 @@ struct Pair<'a> {
     seats: [Option<Seat>; SEATS],
     /// Which asking put an owner in the queue, or found it there.
     rounds: BTreeMap<OwnerId, u32>,
-    /// Who had to wait for what when it last asked. A client that had to does not try whether the name is free.
+    /// Who had to wait for what when it last asked. A client that had to does not try whether the
+    /// name is free.
     crowded: BTreeSet<(usize, usize)>,
     /// Until when anything was ever to last.
     latest: u64,
@@ -104,7 +107,8 @@ impl<'a> Pair<'a> {
 
     async fn step(&mut self, step: &Step) -> Checked {
         if let Pass::Back(_) = step.pass {
-            // What is over by now, and was not looked at since, may be forgotten on one side and come back on the other.
+            // What is over by now, and was not looked at since, may be forgotten on one side and
+            // come back on the other.
             for name in 0..self.books.len() {
                 self.inspect()?;
                 self.avoid_the_moment(&BTreeSet::from([name]))?;
@@ -136,7 +140,8 @@ impl<'a> Pair<'a> {
                 let next = self.books.iter().filter_map(|book| book.known.as_ref()?.next_end(now)).min();
                 next.map_or(now, |next| next.saturating_add_signed(off * 1000).max(now))
             }
-            // Not to a time before the clients were connected: counters from before that are another story.
+            // Not to a time before the clients were connected: counters from before that are
+            // another story.
             Pass::Back(millis) => {
                 self.count("the clock was set back");
                 (now - millis * MS).max(FrozenRedis::START)
@@ -249,7 +254,8 @@ impl<'a> Pair<'a> {
                 let round = self.rounds.get(&owner).copied().unwrap_or(0);
                 Hint::Granted { owner, grant: Grant { token, tokens }, round }
             }
-            // A reader that became the writer, or a waiter that is to be told that it wants too much.
+            // A reader that became the writer, or a waiter that is to be told that it wants too
+            // much.
             None => Hint::Wake(wake.owner),
         }
     }
@@ -369,7 +375,8 @@ impl<'a> Pair<'a> {
             self.books[name].people[number].grant = grant;
         }
         if let Answer::Queued(_) = rules {
-            // Whoever joins the queue the short way does not look whether those before it still live.
+            // Whoever joins the queue the short way does not look whether those before it still
+            // live.
             let known_still = |owner: &OwnerId| {
                 known.queue.iter().any(|waiter| waiter.owner == *owner)
                     || known.state.claims(0).any(|claim| claim.owner == *owner)
@@ -392,8 +399,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// A waiter that had died keeps its place until somebody looks at the queue; if it comes back before, it has it again.
-    /// By the rules, whoever took the lock meanwhile has looked.
+    /// A waiter that had died keeps its place until somebody looks at the queue; if it comes back
+    /// before, it has it again. By the rules, whoever took the lock meanwhile has looked.
     async fn lay(&mut self, name: usize, owner: OwnerId) -> Checked {
         if self.books[name].ghosts.contains(&owner) {
             self.count("ghosts laid");
@@ -460,8 +467,9 @@ impl<'a> Pair<'a> {
             }
         }
         self.hear(Expected::default()).await?;
-        // By the rules a renewal takes away what is over, on the server it does not. Nobody can tell until the name is
-        // asked for by one who holds it, and whether the queue is then looked at does not matter.
+        // By the rules a renewal takes away what is over, on the server it does not. Nobody can
+        // tell until the name is asked for by one who holds it, and whether the queue is then
+        // looked at does not matter.
         for name in unswept {
             self.inspect()?;
             self.look(name, 0, u64::MAX).await?;
@@ -545,7 +553,8 @@ impl<'a> Pair<'a> {
         self.hear(expected).await
     }
 
-    /// Looks at a name on both sides. `unseen` is how many of the last changes of leadership are news.
+    /// Looks at a name on both sides. `unseen` is how many of the last changes of leadership are
+    /// news.
     async fn look(&mut self, name: usize, seat: usize, unseen: u64) -> Checked {
         let now = self.now();
         let ((), expected, known) = self.by_the_rules(name, |state, queue, world| {

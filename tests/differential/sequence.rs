@@ -259,7 +259,8 @@ impl Maker<'_> {
                 plan(12_000 + any, Action::Ask(Terms { lease, ..plain }));
                 plan(lease / 2, holder(lease));
             }
-            // Somebody renews for a long time, somebody waits for as long. Then the holder is silent.
+            // Somebody renews for a long time, somebody waits for as long. Then the holder is
+            // silent.
             1 => {
                 plan(0, Action::Ask(Terms { lease, ..mutex }));
                 plan(0, Action::Ask(plain));
@@ -335,7 +336,8 @@ impl Maker<'_> {
             (Mood::Mutexes, _) => 0,
             _ => 2,
         };
-        // Only elections carry values, and only semaphores are resized: no lock of the library asks for more.
+        // Only elections carry values, and only semaphores are resized: no lock of the library asks
+        // for more.
         let values = if family == Family::Election { 10 } else { 0 };
         let resizes = match (self.mood, family) {
             (Mood::Resizing, _) => 10,

@@ -1,6 +1,6 @@
--- Runs the twin of a rule on values and at a time that are given. ARGV: the time, the number of cells,
--- the value of each in hexadecimal digits or `-`, and the arguments of the twin. The reply is the
--- answer, and what becomes of each cell, line by line.
+-- Runs the twin of a rule on values and at a time that are given. ARGV: the time, the number of
+-- cells, the value of each in hexadecimal digits or `-`, and the arguments of the twin. The reply
+-- is the answer, and what becomes of each cell, line by line.
 local function from_hex(text)
   return (string.gsub(text, '..', function(digits) return string.char(tonumber(digits, 16)) end))
 end

@@ -1,8 +1,8 @@
-//! The Lua twins of rules over cells against the rules, step by step: answers, what is written, and for
-//! how long, byte for byte.
+//! The Lua twins of rules over cells against the rules, step by step: answers, what is written, and
+//! for how long, byte for byte.
 //!
-//! A twin is given values and a time as the rule is, so no clock is needed, and values can be such as no
-//! server ever had.
+//! A twin is given values and a time as the rule is, so no clock is needed, and values can be such
+//! as no server ever had.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

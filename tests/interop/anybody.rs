@@ -1,5 +1,5 @@
-//! Strangers that the cases play themselves: one that asks now and then beside a queue of ours that never ends, and some
-//! that are odd.
+//! Strangers that the cases play themselves: one that asks now and then beside a queue of ours that
+//! never ends, and some that are odd.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -15,8 +15,8 @@ pub(crate) fn all() -> Vec<(&'static str, crate::Case)> {
     cases!([a_mixed_fleet_counts_right])
 }
 
-/// How long they work; ours go on until all of them have got in once more. So none of theirs is starved by a queue that
-/// does not end, or the case takes too long.
+/// How long they work; ours go on until all of them have got in once more. So none of theirs is
+/// starved by a queue that does not end, or the case takes too long.
 const TIME: Duration = Duration::from_millis(1500);
 /// Clients of ours, and tasks of each.
 const OURS: usize = 3;
@@ -52,7 +52,8 @@ async fn a_mixed_fleet_counts_right(ground: Ground) {
         }
         clients.push(client);
     }
-    // One that looks once in a lease would take its time to find one of the moments at which the name is free.
+    // One that looks once in a lease would take its time to find one of the moments at which the
+    // name is free.
     let seldom = ground.foreign.looks_within > TIME / 2;
     let lease = if seldom { 1000 } else { 10_000 };
     strangers.iter_mut().for_each(|stranger| stranger.tell(&format!("work {} {lease}", TIME.as_millis())));

@@ -1,7 +1,9 @@
-//! Locks shared with the clients of others, as they are installed from their registries, on a real server.
+//! Locks shared with the clients of others, as they are installed from their registries, on a real
+//! server.
 //!
-//! Every case runs with every client: `cargo test -p leasehold --features redis --test interop` runs them all, a name
-//! (`redsync::`) picks some. `install.sh` installs the clients, and `./test.sh` calls it.
+//! Every case runs with every client: `cargo test -p leasehold --features redis --test interop`
+//! runs them all, a name (`redsync::`) picks some. `install.sh` installs the clients, and
+//! `./test.sh` calls it.
 
 mod anybody;
 mod fleet;
@@ -89,8 +91,8 @@ fn count_stalls() {
     }
 }
 
-/// Runs a case, and again if it failed while the machine stood still: leases end meanwhile, of strangers too, and what
-/// was late then proves nothing.
+/// Runs a case, and again if it failed while the machine stood still: leases end meanwhile, of
+/// strangers too, and what was late then proves nothing.
 fn patiently(case: impl Fn() -> Result<(), Failed>) -> Result<(), Failed> {
     const TRIES: u32 = 5;
     for _ in 1..TRIES {

@@ -25,7 +25,8 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// How soon one of ours finds that a stranger's lock is free. It looks every 50 ms; the rest is for a busy machine.
+/// How soon one of ours finds that a stranger's lock is free. It looks every 50 ms; the rest is for
+/// a busy machine.
 const SOON: Duration = ms(500);
 
 /// How much later than it should a stranger may find that ours is free, on a busy machine.
@@ -82,7 +83,8 @@ async fn our_release_lets_it_in(ground: Ground) {
     let guard = ground.mutex(&client).lock().await.expect("held");
     assert_eq!(stranger.ask("try 1000").await, "busy");
     stranger.tell("take 1000");
-    // Some of them wait as long as one lease of theirs before they look again, so they are let in at the end of it.
+    // Some of them wait as long as one lease of theirs before they look again, so they are let in
+    // at the end of it.
     tokio::time::sleep(ms(300)).await;
     assert!(stranger.is_silent() && guard.is_held());
     guard.release().await.expect("released");

@@ -106,7 +106,8 @@ async fn our_waiter_hears_of_their_release(ground: Ground) {
 async fn a_mixed_fleet_counts_right(ground: Ground) {
     const OURS: usize = 2;
     const THEIRS: usize = 2;
-    // There is no order at a quorum: who asks five times a second gets in only where the name is free for a while.
+    // There is no order at a quorum: who asks five times a second gets in only where the name is
+    // free for a while.
     const REST: Duration = Duration::from_millis(20);
     let mut strangers = Vec::new();
     for _ in 0..THEIRS {
@@ -119,8 +120,8 @@ async fn a_mixed_fleet_counts_right(ground: Ground) {
         let mutex = ground.mutex(&ground.client().await);
         tasks.spawn(fleet::work(mutex, counter.connect(), REST, Arc::clone(&over)));
     }
-    // Short leases: two that ask at the same time may each be left with a server, and redlock 5 gives such a one back only with its
-    // lease.
+    // Short leases: two that ask at the same time may each be left with a server, and redlock 5
+    // gives such a one back only with its lease.
     strangers.iter_mut().for_each(|stranger| stranger.tell("work 1500 2000"));
     let mut theirs = Vec::new();
     for stranger in &mut strangers {

@@ -1,7 +1,7 @@
 //! The clients of others, each a small program that is told what to do.
 //!
-//! A program is started with a port (or several, with commas, if it asks a majority), a key or name, and sometimes a variant. It says `ready`, and then answers each line
-//! with one line:
+//! A program is started with a port (or several, with commas, if it asks a majority), a key or
+//! name, and sometimes a variant. It says `ready`, and then answers each line with one line:
 //!
 //! | line | answer |
 //! | --- | --- |
@@ -59,7 +59,8 @@ pub(crate) const ALL: &[Foreign] = &[
         word: "python_redis_lock",
         runs: Runs::Python("python_redis_lock.py", ""),
         theirs: "nightly",
-        // Its waiters are woken by their own kind only; otherwise they look once in a lease, which is a second here.
+        // Its waiters are woken by their own kind only; otherwise they look once in a lease, which
+        // is a second here.
         ..default_prefix(1250)
     },
     Foreign { word: "redlock_5", runs: Runs::Node("5"), ..raw("{jobs}:nightly", 500) },

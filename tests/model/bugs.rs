@@ -1,4 +1,5 @@
-//! The hall of bugs: designs that were shipped and were wrong. In each, the explorer must find the violation.
+//! The hall of bugs: designs that were shipped and were wrong. In each, the explorer must find the
+//! violation.
 
 use std::io::Write;
 

@@ -1,8 +1,8 @@
 //! Breadth first through all that can happen, so that the first violation found is a shortest one.
 //!
-//! States are remembered by a 64-bit fingerprint. Times and tokens count in it relative to now, and what is so
-//! long ago that it can no longer matter counts as the same; so the worlds of all times fall together, and small
-//! ones are explored to the end.
+//! States are remembered by a 64-bit fingerprint. Times and tokens count in it relative to now, and
+//! what is so long ago that it can no longer matter counts as the same; so the worlds of all times
+//! fall together, and small ones are explored to the end.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -85,7 +85,8 @@ pub(crate) fn explore(setup: &Setup, depth: u32) -> Explored {
     found
 }
 
-/// The steps from the start to a state. Only states are remembered, so each step is found by trying.
+/// The steps from the start to a state. Only states are remembered, so each step is found by
+/// trying.
 fn path(seen: &Seen, root: u64, last: u64, setup: &Setup) -> Vec<Action> {
     let mut prints = vec![last];
     while let Some(&print) = prints.last().filter(|&&print| print != root) {
@@ -170,7 +171,8 @@ impl Hasher for Relative {
 
     fn write_u64(&mut self, value: u64) {
         const NEVER: u64 = u64::MAX / 4;
-        // Tokens ahead of the clock are compared with each other only; a few back is as far as it matters.
+        // Tokens ahead of the clock are compared with each other only; a few back is as far as it
+        // matters.
         const BACK: u64 = 64;
         self.mix(match value {
             NEVER.. => value,

@@ -6,7 +6,8 @@ use crate::few::Few;
 use crate::setup::{Setup, Sight, Sights};
 use crate::world::{Body, Violation, World, owner_id};
 
-/// The request behind a step. An owner of `u8::MAX` stands for an operator's break, no body for no client.
+/// The request behind a step. An owner of `u8::MAX` stands for an operator's break, no body for no
+/// client.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) client: u8,
@@ -77,7 +78,8 @@ impl World {
         self.judge_queue(before, &after, &line, request, wakes, setup, sights)?;
         self.judge_tokens(before, &after)?;
         self.note_upgrader(request, setup);
-        // A renewal is only about its own claim, and so is to ask again for what is held, unless it ends another's.
+        // A renewal is only about its own claim, and so is to ask again for what is held, unless it
+        // ends another's.
         let held =
             before.held.iter().any(|old| old.owner == u128::from(request.owner) && old.expires > self.now);
         let own = match request.body {

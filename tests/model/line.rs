@@ -1,4 +1,5 @@
-//! The queue of the name: the one that the memory engine uses, and two unfair ones for the hall of bugs.
+//! The queue of the name: the one that the memory engine uses, and two unfair ones for the hall of
+//! bugs.
 
 use std::convert::Infallible;
 

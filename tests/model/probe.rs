@@ -12,8 +12,9 @@ const STRANGER: u8 = 99;
 impl World {
     /// X6: everybody stops now, unseen. Somebody new who wants all there is gets it in time.
     ///
-    /// The stranger asks at every tick, so dead waiters are handed the name on the way, one after the other; that
-    /// must not take longer than it is believed of them that they live, and one confirmation.
+    /// The stranger asks at every tick, so dead waiters are handed the name on the way, one after
+    /// the other; that must not take longer than it is believed of them that they live, and one
+    /// confirmation.
     pub(crate) fn free_in_time(&self, setup: &Setup) -> Result<(), Violation> {
         let (patience, confirm) = (PATIENCE.as_micros() as Micros, CONFIRM.as_micros() as Micros);
         let bound = (setup.lease() + setup.lock_delay * TICK).max(patience) + confirm;
@@ -42,7 +43,8 @@ impl World {
         Err("X6: everybody stopped, and the name was not free in time")
     }
 
-    /// X7: nothing is lost or late from now on, and holders release. Everybody gets what it waits for.
+    /// X7: nothing is lost or late from now on, and holders release. Everybody gets what it waits
+    /// for.
     pub(crate) fn serves_all(&self, setup: &Setup) -> Result<(), Violation> {
         const ROUNDS: usize = 12;
         let mut world = self.clone();

@@ -1,9 +1,10 @@
-//! What is explored: how many clients, what they want, what may go wrong, and which rule is broken on purpose.
+//! What is explored: how many clients, what they want, what may go wrong, and which rule is broken
+//! on purpose.
 
 use leasehold::claim::Micros;
 
-/// The step in which time moves. A hand-over must be confirmed within two of them, and a waiter that says
-/// nothing is believed to live for a little more than three.
+/// The step in which time moves. A hand-over must be confirmed within two of them, and a waiter
+/// that says nothing is believed to live for a little more than three.
 pub(crate) const TICK: Micros = 1_500_000;
 
 /// Where the engine's clock stands at first: far above every number that is not a time or a token.

@@ -1,8 +1,8 @@
 //! A world: one name under the real rules, its clients, and the messages between them.
 //!
-//! Messages are delayed, lost and repeated at will; clients do whatever a client may do, in any order, or
-//! nothing; time moves when it likes. A client *believes* that it holds from when the reply arrives until it
-//! sends its release or its own deadline comes.
+//! Messages are delayed, lost and repeated at will; clients do whatever a client may do, in any
+//! order, or nothing; time moves when it likes. A client *believes* that it holds from when the
+//! reply arrives until it sends its release or its own deadline comes.
 
 use leasehold::claim::{Micros, OwnerId, Seat, State};
 
@@ -402,7 +402,8 @@ impl World {
             (Stage::Holding, Body::Renewed(true)) => {
                 let from_reply = setup.is(Bug::RenewalFromReply);
                 let deadline = if from_reply { now + setup.lease() } else { message.deadline };
-                // Lost is lost: the yes may be for a claim that was made since, by a request of ours that was late.
+                // Lost is lost: the yes may be for a claim that was made since, by a request of
+                // ours that was late.
                 if !it.believes(now) && !setup.is(Bug::LateRenewalRevives) {
                     return Ok(());
                 }

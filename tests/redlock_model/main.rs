@@ -47,7 +47,8 @@ fn explore<const N: usize>(setup: &Setup, most_states: usize) -> Explored {
     let mut seen: HashSet<u64, BuildHasherDefault<Taken>> = HashSet::default();
     let first = World::<N>::new();
     seen.insert(print(&first));
-    // Worlds of a level, each with the place of its parent in the level before and the action that led to it.
+    // Worlds of a level, each with the place of its parent in the level before and the action that
+    // led to it.
     let mut level = vec![first];
     let mut history: Vec<Vec<(u32, Action)>> = Vec::new();
     let mut found =

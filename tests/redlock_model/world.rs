@@ -1,7 +1,7 @@
 //! A world: servers, clients that ask them, and messages that are late, lost and doubled.
 //!
-//! The servers follow `spec.rs`, and the clients decide by the `rules.rs` of the engine itself. What is
-//! wrong on purpose is a [`Bug`].
+//! The servers follow `spec.rs`, and the clients decide by the `rules.rs` of the engine itself.
+//! What is wrong on purpose is a [`Bug`].
 
 use std::fmt;
 
@@ -28,7 +28,8 @@ pub(crate) enum Bug {
     RejoinWithCounter,
     /// A claim that was taken again counts in the renewal that took it.
     HealedCounts,
-    /// A claim that was taken again counts in the renewal after that, whatever became of the one that took it.
+    /// A claim that was taken again counts in the renewal after that, whatever became of the one
+    /// that took it.
     HealedCountsNext,
     /// A release deletes the counter.
     ReleaseForgetsCounter,
@@ -45,7 +46,8 @@ pub(crate) struct Setup {
     pub(crate) servers: usize,
     /// Who asks: true for a reader.
     pub(crate) readers: &'static [bool],
-    /// Claims end at any moment: whatever clocks can do. Without it they end when their owner has stopped to believe in them.
+    /// Claims end at any moment: whatever clocks can do. Without it they end when their owner has
+    /// stopped to believe in them.
     pub(crate) early: u8,
     /// How many votes are delivered twice.
     pub(crate) doubled: u8,
@@ -53,7 +55,8 @@ pub(crate) struct Setup {
     pub(crate) forgets: u8,
     /// How many times a holder renews.
     pub(crate) renewals: u8,
-    /// No vote is given to somebody who has stopped to ask for it: requests carry a time after which they are refused.
+    /// No vote is given to somebody who has stopped to ask for it: requests carry a time after
+    /// which they are refused.
     pub(crate) punctual: bool,
     /// How many times a client that knows nothing of the rules takes a server.
     pub(crate) strangers: u8,
@@ -74,7 +77,8 @@ pub(crate) struct Column {
 
 /// Between one server and one who asks. Zero is nothing; see the constants.
 ///
-/// An answer is heard when it is given, or never: whoever hears it later only acts later, and what it then says may be late all the same.
+/// An answer is heard when it is given, or never: whoever hears it later only acts later, and what
+/// it then says may be late all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Line {
     /// A vote is asked for.
@@ -128,8 +132,8 @@ struct Asker {
     stamp: Number,
     renewals: u8,
     renewing: bool,
-    /// Somebody else was granted the name with a larger token, or without one, since it was granted; and had been when the renewal under way
-    /// began.
+    /// Somebody else was granted the name with a larger token, or without one, since it was
+    /// granted; and had been when the renewal under way began.
     usurped: bool,
     usurped_before: bool,
 }
@@ -292,7 +296,8 @@ impl<const N: usize> World<N> {
                         actions.push(Action::Commit { asker, server, heard: true });
                     }
                 }
-                // Who has not heard from all can only give up, unless there is somebody to share with.
+                // Who has not heard from all can only give up, unless there is somebody to share
+                // with.
                 if shares && stage == Stage::Committing && line.said == 0 {
                     actions.push(Action::NoWord { asker, server });
                 }
@@ -585,8 +590,9 @@ impl<const N: usize> World<N> {
         for (other, asks) in self.askers.iter_mut().enumerate() {
             if other != asker && asks.stage == Stage::Held && !(setup.readers[other] && setup.readers[asker])
             {
-                // One that asked before and is late has the smaller token; whoever has the larger one need not know. One that has lost
-                // claims before it was granted does not have the name.
+                // One that asked before and is late has the smaller token; whoever has the larger
+                // one need not know. One that has lost claims before it was granted does not have
+                // the name.
                 asks.usurped |= asks.token < token && really;
                 if setup.early == 0 {
                     return Err("two hold the name");
@@ -627,7 +633,8 @@ impl<const N: usize> World<N> {
                 if asks.usurped_before {
                     return Err("a holder is told that it holds a name that somebody else has held since");
                 }
-                // Whoever came while the servers were answering came because a clock was wrong after its server had answered.
+                // Whoever came while the servers were answering came because a clock was wrong
+                // after its server had answered.
                 asks.usurped = false;
                 for line in self.columns.iter_mut().map(|column| &mut column.lines[asker]) {
                     if line.kept >= SINCE {

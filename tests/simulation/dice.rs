@@ -1,8 +1,9 @@
 //! Where all chance comes from: one number per run.
 //!
-//! A run must be the same each time. The library draws the ids of its clients from the operating system, and the
-//! hash maps of the standard library draw the order of their entries from there; so on the threads that run
-//! simulations the operating system's source is replaced by one that the seed decides.
+//! A run must be the same each time. The library draws the ids of its clients from the operating
+//! system, and the hash maps of the standard library draw the order of their entries from there; so
+//! on the threads that run simulations the operating system's source is replaced by one that the
+//! seed decides.
 
 use std::cell::Cell;
 

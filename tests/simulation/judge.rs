@@ -1,8 +1,8 @@
 //! The judge: what the holders believe, against what the engine knows.
 //!
-//! Every guard that the workload gets is registered here until it is given back. A belief can only shrink by itself, so
-//! two holders can only begin to overlap when one of them gets its guard, and a belief can only become wrong when
-//! the engine ends a claim. The judge looks at both.
+//! Every guard that the workload gets is registered here until it is given back. A belief can only
+//! shrink by itself, so two holders can only begin to overlap when one of them gets its guard, and
+//! a belief can only become wrong when the engine ends a claim. The judge looks at both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
@@ -108,7 +108,8 @@ impl Belief {
     /// Whether it believes now that it holds the name.
     fn stands(&self, only_looks: bool) -> bool {
         let Some(guard) = self.guard.upgrade() else { return false };
-        // Asked, a guard notes its loss. In half of the runs nobody asks, so that the client must notice by itself.
+        // Asked, a guard notes its loss. In half of the runs nobody asks, so that the client must
+        // notice by itself.
         if only_looks && guard.deadline().is_some_and(|deadline| self.clock.now() >= deadline) {
             return false;
         }
@@ -258,7 +259,8 @@ impl Judge {
         }
     }
 
-    /// A client was told that a claim was broken, and had the time to ask. Does its holder still believe in it?
+    /// A client was told that a claim was broken, and had the time to ask. Does its holder still
+    /// believe in it?
     pub(crate) fn was_told(&mut self, name: usize, block: (u64, u64), told: u64, now: u64, grace: u64) {
         let only_looks = self.only_looks;
         let record = &self.records[name];
@@ -327,8 +329,8 @@ impl Judge {
         self.records.iter().map(|record| record.beliefs.len()).sum()
     }
 
-    /// The names of which a client has guards that are lost. What the engine may still have of them is given back with the
-    /// guard, not when the client is closed.
+    /// The names of which a client has guards that are lost. What the engine may still have of them
+    /// is given back with the guard, not when the client is closed.
     pub(crate) fn lost_names(&self, client: usize) -> Vec<usize> {
         let lost = |belief: &Belief| belief.client == client && !belief.stands(true);
         let records = self.records.iter().enumerate();

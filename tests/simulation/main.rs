@@ -1,15 +1,19 @@
-//! The real client over a simulated engine: late, lost and repeated messages, and a clock in the test's hands.
+//! The real client over a simulated engine: late, lost and repeated messages, and a clock in the
+//! test's hands.
 //!
-//! A run is decided by one number, its seed. Two to four clients of the library, with their keepers, lines, backlogs
-//! and guards as they are, run in one thread on tokio's paused clock, so that minutes pass in milliseconds. Their
-//! engine ([`world`]) is the rules of `leasehold::claim` behind a network that does what networks do; their tasks
-//! ([`work`]) take everything that can be taken and give up at any time. One judge ([`judge`]) knows what the engine
-//! knows and what each guard says:
+//! A run is decided by one number, its seed. Two to four clients of the library, with their
+//! keepers, lines, backlogs and guards as they are, run in one thread on tokio's paused clock, so
+//! that minutes pass in milliseconds. Their engine ([`world`]) is the rules of `leasehold::claim`
+//! behind a network that does what networks do; their tasks ([`work`]) take everything that can be
+//! taken and give up at any time. One judge ([`judge`]) knows what the engine knows and what each
+//! guard says:
 //!
-//! * X1 no two holders believe at the same time in more than there is; X2 tokens are unique, and rise for those who are
-//!   alone; X4 nobody's release touches another's claim; X5 nobody believes in a claim that the engine has ended.
+//! * X1 no two holders believe at the same time in more than there is; X2 tokens are unique, and
+//!   rise for those who are alone; X4 nobody's release touches another's claim; X5 nobody believes
+//!   in a claim that the engine has ended.
 //! * X6 when all is over, nothing is left: in the engine, in the client, in the runtime.
-//! * X7 when the network heals, every task gets its turn; X9 whoever has a limit returns by then; nothing panics.
+//! * X7 when the network heals, every task gets its turn; X9 whoever has a limit returns by then;
+//!   nothing panics.
 //!
 //! `LEASEHOLD_SEEDS=20000` tries more runs, `LEASEHOLD_SEED=17` one run, with its log.
 
@@ -215,7 +219,8 @@ async fn simulate(seed: u64, logged: bool) -> Outcome {
 
     sleep_to(until).await;
     world.heal();
-    // Each holds for less than 10 seconds; what was left behind ends after a lease and a lock delay.
+    // Each holds for less than 10 seconds; what was left behind ends after a lease and a lock
+    // delay.
     let bound = Duration::from_secs(10) * tasks.len() as u32 + longest + PATIENCE + Duration::from_secs(10);
     let all = async {
         for task in tasks {

@@ -1,4 +1,5 @@
-//! What the clients of a run do: everything that can be done with a lock, in any order, and given up at any time.
+//! What the clients of a run do: everything that can be done with a lock, in any order, and given
+//! up at any time.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -16,8 +17,8 @@ use crate::dice::Dice;
 use crate::judge::{Belief, Believer};
 use crate::world::{Outage, World};
 
-/// The time that a caller's limit may be overrun by: timers count in milliseconds, and one that has fired is
-/// followed by another.
+/// The time that a caller's limit may be overrun by: timers count in milliseconds, and one that has
+/// fired is followed by another.
 const SLACK: Duration = Duration::from_millis(20);
 
 /// One client, as its tasks see it.
@@ -39,7 +40,8 @@ pub(crate) struct Party {
     pub(crate) until: Instant,
 }
 
-/// What there is to be taken. Each name has its place in the world's list: mutexes first, then semaphores, then elections.
+/// What there is to be taken. Each name has its place in the world's list: mutexes first, then
+/// semaphores, then elections.
 pub(crate) struct Names {
     pub(crate) locks: Vec<String>,
     pub(crate) semaphores: Vec<(String, u32)>,
@@ -468,8 +470,8 @@ impl Party {
         }
         match closed {
             Ok(()) => {
-                // What ends by itself about now is not told: when that is, the client knows only by its clock and
-                // from when it asked.
+                // What ends by itself about now is not told: when that is, the client knows only by
+                // its clock and from when it asked.
                 let soon = Duration::from_secs(3) + self.clock.jumped();
                 if let Some(what) = self.world.left_of(self.index, soon, &lost) {
                     let index = self.index;

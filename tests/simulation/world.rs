@@ -1,18 +1,21 @@
 //! The simulated engine, and the network between it and the clients.
 //!
-//! The engine is the pure rules of [`leasehold::claim`] on simulated time. What it promises, as every engine must
-//! (the clauses are those of `src/engine.rs`):
+//! The engine is the pure rules of [`leasehold::claim`] on simulated time. What it promises, as
+//! every engine must (the clauses are those of `src/engine.rs`):
 //!
-//! * Requests of one owner are carried out in the order in which they were sent, so a release never overtakes the
-//!   acquire that it undoes (6); in half of the runs that goes for all requests of a client, as on one connection.
+//! * Requests of one owner are carried out in the order in which they were sent, so a release never
+//!   overtakes the acquire that it undoes (6); in half of the runs that goes for all requests of a
+//!   client, as on one connection.
 //! * An acquire is not carried out later than `answer_within` after it was sent (6).
-//! * An acquire, renewal or release may be carried out twice, before the next request of the same owner (5, 6).
-//! * While `connection` says that there is none, nothing is sent, and afterwards it says something else.
+//! * An acquire, renewal or release may be carried out twice, before the next request of the same
+//!   owner (5, 6).
+//! * While `connection` says that there is none, nothing is sent, and afterwards it says something
+//!   else.
 //! * A hint of a grant names the asking that the engine had heard last (7).
 //!
-//! Everything else is up to chance: how long requests and answers take, which of them are lost, whether the
-//! caller hears of that, answers that overtake each other, hints that are lost, late, repeated and false, servers
-//! and connections that are away, openly or not.
+//! Everything else is up to chance: how long requests and answers take, which of them are lost,
+//! whether the caller hears of that, answers that overtake each other, hints that are lost, late,
+//! repeated and false, servers and connections that are away, openly or not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -369,7 +372,8 @@ impl World {
         }
     }
 
-    /// Writes a line to the log, if there is one. What was written decides whether two runs were the same.
+    /// Writes a line to the log, if there is one. What was written decides whether two runs were
+    /// the same.
     pub(crate) fn note(&self, line: impl FnOnce() -> String) {
         let now = self.now();
         self.lock().note(now, line);
@@ -409,7 +413,8 @@ impl World {
             *counts.entry("grants believed by hint").or_default() += 1;
         }
         inner.note(now, || format!("guard on {name}: {belief}"));
-        // Time passes between the grant and the task only when everybody stands still, or the clock jumps.
+        // Time passes between the grant and the task only when everybody stands still, or the clock
+        // jumps.
         if belief.is_over() && inner.links[belief.client].mishap + 5_000 < now {
             inner.judge.found(format!("X5: {belief} got what was over before"));
         }
@@ -591,7 +596,8 @@ impl World {
         self.lock().judge.violations.first().cloned()
     }
 
-    /// What came of the run: how often what happened, the log, and a number that is another one if anything was.
+    /// What came of the run: how often what happened, the log, and a number that is another one if
+    /// anything was.
     pub(crate) fn outcome(&self) -> (Counts, Vec<String>, u64) {
         let mut inner = self.lock();
         let log = inner.log.take().unwrap_or_default().into();
@@ -834,7 +840,8 @@ impl Inner {
                 }
             }
             Fate::Twice => {
-                // Whoever sends again hears the last answer; but a release that finds nothing was heard before.
+                // Whoever sends again hears the last answer; but a release that finds nothing was
+                // heard before.
                 let last = matches!(**op, Op::Acquire(..));
                 let repeated = self.dice.between(0, 400) * 1000;
                 let (first, second) = (arrives, self.arrival(link, op, arrives + repeated));

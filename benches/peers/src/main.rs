@@ -6,9 +6,9 @@
 //!                                                         # --shared, --quorum
 //! ```
 //!
-//! What is compared runs in turns on the same server. One task runs on the server's own core, where a round trip is short and
-//! always the same; many tasks have the other core. Redisson may use both. It is built with Maven, and left out where `java` or
-//! `mvn` is missing.
+//! What is compared runs in turns on the same server. One task runs on the server's own core, where
+//! a round trip is short and always the same; many tasks have the other core. Redisson may use
+//! both. It is built with Maven, and left out where `java` or `mvn` is missing.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -127,8 +127,8 @@ fn free(server: &Redis, tasks: usize) -> Result<()> {
     Ok(())
 }
 
-/// Cycles a second of the bare driver on names that nobody else wants; `fenced`, with a token and a look at who waits, which is the least
-/// that a fenced lock can do.
+/// Cycles a second of the bare driver on names that nobody else wants; `fenced`, with a token and a
+/// look at who waits, which is the least that a fenced lock can do.
 fn bare_free(url: &str, tasks: usize, fenced: bool, slice: Duration) -> Result<f64> {
     let client = redis::Client::open(url)?;
     let runtime = kit::one_thread()?;
@@ -342,7 +342,8 @@ async fn counted(tasks: Vec<tokio::task::JoinHandle<Result<u64>>>) -> Result<(f6
     Ok((counts.iter().sum(), kit::spread(&counts)))
 }
 
-/// 16 processes on one name, beside a token that is popped from a list: no lease, no fence, no order kept over a death.
+/// 16 processes on one name, beside a token that is popped from a list: no lease, no fence, no
+/// order kept over a death.
 fn processes(server: &Redis) -> Result<()> {
     const PROCESSES: usize = 16;
     const SECTIONS: usize = 8000;
@@ -400,7 +401,8 @@ fn processes(server: &Redis) -> Result<()> {
     Ok(())
 }
 
-/// The time from a release to the next grant with one waiter, and the use that is made of a name with 16.
+/// The time from a release to the next grant with one waiter, and the use that is made of a name
+/// with 16.
 fn handover(server: &Redis) -> Result<()> {
     let measure = |who: &str| {
         let two = run_on(server, who, 2, 400, (2, 0))?;

@@ -1,4 +1,5 @@
-//! Peers in other languages: the programs of tests/interop, which `tests/interop/install.sh` installs.
+//! Peers in other languages: the programs of tests/interop, which `tests/interop/install.sh`
+//! installs.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Shared claims: many workers of one process on a semaphore and on a read-mostly lock, beside Redisson; and two processes
-//! beside each other.
+//! Shared claims: many workers of one process on a semaphore and on a read-mostly lock, beside
+//! Redisson; and two processes beside each other.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Generated sequences of requests, with time moving and seats dying: what holds after every one of them.
+//! Generated sequences of requests, with time moving and seats dying: what holds after every one of
+//! them.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -166,7 +167,8 @@ impl Checked {
         now: Micros,
     ) {
         let state = &self.name.state;
-        // A renewal does not look at the queue, nor does a holder that asks again, nor the passing of time.
+        // A renewal does not look at the queue, nor does a holder that asks again, nor the passing
+        // of time.
         let looks = match *request {
             Request::Ask { number, .. } => before.iter().all(|(other, _)| *other != owner(number)),
             Request::Renew { .. } | Request::Die { .. } | Request::Pass { .. } => false,
@@ -249,7 +251,8 @@ proptest! {
         let mut checked = Checked { name: Name::new(), highest: 0, cut: false };
         requests.iter().for_each(|request| checked.check(request));
         let mut name = checked.name;
-        // Everybody stops. A stranger that looks every half second gets in after a lease and a confirmation.
+        // Everybody stops. A stranger that looks every half second gets in after a lease and a
+        // confirmation.
         let capacity = name.state.capacity().max(1);
         let stranger = of(99, capacity, capacity);
         let limit = LEASE.max(PATIENCE) + CONFIRM + Duration::from_millis(1500);

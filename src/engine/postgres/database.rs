@@ -59,7 +59,8 @@ impl Postgres {
 }
 
 impl Shared {
-    /// Runs a statement over the connection of a key; over the first one if it is for no key or many.
+    /// Runs a statement over the connection of a key; over the first one if it is for no key or
+    /// many.
     async fn rows(&self, key: &[u8], statement: &str, parameters: &[Parameter<'_>]) -> Attempt<Vec<Row>> {
         let (supervisor, connected) = self.pool.connected(key).await?;
         let request = pin!(connected.client.query_typed(statement, parameters));
@@ -83,8 +84,8 @@ impl Shared {
         })
     }
 
-    /// Sends messages to channels, in a statement of their own: a transaction that notifies holds a lock
-    /// of the whole server until it is on disk, and this one writes nothing.
+    /// Sends messages to channels, in a statement of their own: a transaction that notifies holds a
+    /// lock of the whole server until it is on disk, and this one writes nothing.
     pub(super) async fn send(&self, messages: BTreeMap<String, String>) {
         let Some(connected) = self.pool.connected_now() else { return };
         let (channels, texts): (Vec<String>, Vec<String>) = messages.into_iter().unzip();

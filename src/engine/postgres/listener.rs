@@ -1,7 +1,9 @@
-//! Hearing what other clients say: one connection, made when a client first waits, holds or watches.
+//! Hearing what other clients say: one connection, made when a client first waits, holds or
+//! watches.
 //!
-//! PgBouncer in transaction mode takes `LISTEN` and delivers nothing. So a message is sent over another
-//! connection first. If it is not heard, nobody expects to be called: waiters ask again soon.
+//! PgBouncer in transaction mode takes `LISTEN` and delivers nothing. So a message is sent over
+//! another connection first. If it is not heard, nobody expects to be called: waiters ask again
+//! soon.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -293,8 +295,8 @@ impl Connector for ListenConnector {
             });
         }
         heard.hearing.send_replace(Hearing::Hears);
-        // What was said before it listened was not heard: that a waiter's turn has come, that a claim
-        // was broken, that something has changed.
+        // What was said before it listened was not heard: that a waiter's turn has come, that a
+        // claim was broken, that something has changed.
         heard.missed();
         abort.0 = None;
         Ok(Session::new(client, 0, task.abort_handle()))

@@ -1,8 +1,8 @@
 //! The connections of a client for its requests.
 //!
-//! All requests on a name go over the same connection, so that a release can not overtake the request
-//! that it undoes. The first name decides which connection is the first one, so a program with one name
-//! has one connection. The others are made when they are needed.
+//! All requests on a name go over the same connection, so that a release can not overtake the
+//! request that it undoes. The first name decides which connection is the first one, so a program
+//! with one name has one connection. The others are made when they are needed.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,7 +76,8 @@ impl Pool {
         Ok(other.as_ref().unwrap_or(&self.first))
     }
 
-    /// Another connection; `None` if the server answers and refuses one: then the first one is enough.
+    /// Another connection; `None` if the server answers and refuses one: then the first one is
+    /// enough.
     async fn open_other(&self) -> Result<Option<Supervised>> {
         let connector = || RequestConnector { server: Arc::clone(&self.server), first: false };
         match Supervisor::open(connector()).await {

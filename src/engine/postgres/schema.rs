@@ -40,7 +40,8 @@ fn create(schema: Option<&str>, tables: &Tables) -> String {
     schema.unwrap_or_default() + &tables.fill(CREATE)
 }
 
-/// Checks that a server is fit, makes the tables if they are missing, and says what time it is there.
+/// Checks that a server is fit, makes the tables if they are missing, and says what time it is
+/// there.
 pub(super) async fn prepare(
     client: &Client,
     names: &Names,

@@ -37,7 +37,8 @@ pub(super) struct Statements {
 /// The server's clock in microseconds. Not `now()`, which is when the transaction began.
 pub(super) const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
-/// Nobody waits long for a row that somebody else has locked: requests on other names wait behind it.
+/// Nobody waits long for a row that somebody else has locked: requests on other names wait behind
+/// it.
 const LOCKS: &str = "set_config('lock_timeout', '30ms', true)";
 
 /// On disk, and where the administrator says so with the standbys, before it is answered.

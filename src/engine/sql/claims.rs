@@ -142,7 +142,8 @@ impl<D: Database> Sql<D> {
     pub(super) async fn give_back(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
         let key = row::key_of(name);
         if let Some(Taken { version, first_token, last_token }) = self.recent.forget(owner) {
-            // What the rule says of a release: tokens that were reserved and not used are free again.
+            // What the rule says of a release: tokens that were reserved and not used are free
+            // again.
             let last = used.clamp(first_token, last_token);
             let give_back = GiveBack { key: &key, expected: version, version: Self::version()?, last };
             match self.database.give_back(&give_back).await {
@@ -265,8 +266,8 @@ impl<D: Database> Sql<D> {
         let columns = match &plan.row {
             RowChange::Unchanged => match plan.queue.iter().next() {
                 None => return Ok(Write::Nothing),
-                // The state of the name is what it was, and says how many wait: so the waiters are who
-                // they were.
+                // The state of the name is what it was, and says how many wait: so the waiters are
+                // who they were.
                 Some((place, QueueChange::Touch { alive_until, .. })) if plan.queue.len() == 1 => {
                     return Ok(Write::Touch { place: *place, alive_until: *alive_until });
                 }
@@ -442,7 +443,8 @@ impl<D: Database> Sql<D> {
                     shown.push((name, view));
                 }
             }
-            // Folded names are not stored in the order of what they stand for, but their first part is.
+            // Folded names are not stored in the order of what they stand for, but their first part
+            // is.
             shown.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
             let last = rows.last().filter(|_| rows.len() == PAGE);
             let Some((last, _)) = last else { break };

@@ -1,5 +1,5 @@
-//! Where nobody is called: claims that may be gone and names that may have changed are looked at now
-//! and then.
+//! Where nobody is called: claims that may be gone and names that may have changed are looked at
+//! now and then.
 //!
 //! Waiters ask again by themselves. What is here is for those who hold and those who watch.
 

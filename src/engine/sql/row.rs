@@ -107,7 +107,8 @@ impl WaiterRow {
 }
 
 impl Found {
-    /// True if there are waiters although the name says that it has none: its row was deleted by hand.
+    /// True if there are waiters although the name says that it has none: its row was deleted by
+    /// hand.
     pub(crate) fn has_orphans(&self) -> Result<bool, postcard::Error> {
         if self.first.is_empty() && self.own.is_none() {
             return Ok(false);

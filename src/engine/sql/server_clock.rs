@@ -20,8 +20,8 @@ impl ServerClock {
         self.ahead.store(now.cast_signed() - local(), Ordering::Relaxed);
     }
 
-    /// The time at the database in so long. Rather too early than too late: the answer that told the
-    /// time was under way.
+    /// The time at the database in so long. Rather too early than too late: the answer that told
+    /// the time was under way.
     pub(super) fn after(&self, time: Duration) -> Micros {
         let now = self.ahead.load(Ordering::Relaxed) + local();
         let time = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);

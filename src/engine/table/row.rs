@@ -30,7 +30,8 @@ impl Record {
 
 /// A row as bytes.
 pub(crate) fn encode<T: Serialize>(row: &T) -> postcard::Result<Vec<u8>> {
-    // Room for one claim with the usual names in it: a row that grows byte by byte is copied five times.
+    // Room for one claim with the usual names in it: a row that grows byte by byte is copied five
+    // times.
     const USUAL: usize = 256;
     postcard::to_extend(row, Vec::with_capacity(USUAL))
 }

@@ -204,7 +204,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever was told to run is the only one until its lease is over; what was recorded stays.
+        /// Whoever was told to run is the only one until its lease is over; what was recorded
+        /// stays.
         #[test]
         fn one_runs_at_a_time_and_a_result_stays(
             steps in proptest::collection::vec((0..4u128, ask(), 0..40u64), 1..200)

@@ -69,14 +69,14 @@ pub enum IfRunning {
     Wait(Duration),
 }
 
-/// What a caller wants if it is not known whether a submission has had its effect, because whoever ran
-/// it fell silent.
+/// What a caller wants if it is not known whether a submission has had its effect, because whoever
+/// ran it fell silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfUnknown {
     /// To be told: [`Submission::Unknown`].
     Tell,
-    /// To run it again. Only for an effect that does no harm if it happens twice, or that checks its
-    /// token.
+    /// To run it again. Only for an effect that does no harm if it happens twice, or that checks
+    /// its token.
     RunAgain,
 }
 
@@ -94,14 +94,16 @@ pub enum Submission<E> {
         /// False if it ran now and that could not be recorded: others are told that it is unknown.
         recorded: bool,
     },
-    /// It ran now and failed. Unless [`Once::errors_leave_unknown`] was said, it can be submitted again.
+    /// It ran now and failed. Unless [`Once::errors_leave_unknown`] was said, it can be submitted
+    /// again.
     Failed(E),
     /// Somebody runs it.
     InProgress {
         /// When to ask again at the latest.
         retry_after: Duration,
     },
-    /// Whoever ran it fell silent before it was recorded, so long ago. It may have had its effect or not.
+    /// Whoever ran it fell silent before it was recorded, so long ago. It may have had its effect
+    /// or not.
     Unknown {
         /// Since when.
         since: Duration,
@@ -115,7 +117,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no cells.
+    /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no
+    /// cells.
     pub fn once(&self, name: impl AsRef<str>) -> Result<Once> {
         let guarantees = self.inner.engine.guarantees();
         if !guarantees.cells {
@@ -141,15 +144,16 @@ impl Client {
 }
 
 impl Once {
-    /// How long a record is kept: a day by default. It must be longer than anybody sends a request again.
+    /// How long a record is kept: a day by default. It must be longer than anybody sends a request
+    /// again.
     #[must_use]
     pub fn kept_for(mut self, time: Duration) -> Once {
         self.kept = time;
         self
     }
 
-    /// How long after its last word whoever runs a submission counts as silent: the client's lease by
-    /// default. It is renewed while the effect runs.
+    /// How long after its last word whoever runs a submission counts as silent: the client's lease
+    /// by default. It is renewed while the effect runs.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Once {
         self.lease = lease;
@@ -170,8 +174,8 @@ impl Once {
         self
     }
 
-    /// An error of the effect does not mean that nothing has happened: the submission is unknown after
-    /// it. Otherwise it is forgotten, and can be submitted again.
+    /// An error of the effect does not mean that nothing has happened: the submission is unknown
+    /// after it. Otherwise it is forgotten, and can be submitted again.
     #[must_use]
     pub fn errors_leave_unknown(mut self) -> Once {
         self.release_errors = false;
@@ -180,21 +184,23 @@ impl Once {
 
     /// Runs `effect`, unless a submission with this key was run before.
     ///
-    /// `payload` is what was submitted: the same key with another payload is a [`Submission::Mismatch`].
-    /// The effect is given a token that is greater than that of any earlier run with this key, unless the
-    /// engine's clock was set back after a run that failed. If the lease can not be renewed in time, the effect is dropped before anybody else is told that it is
-    /// unknown.
+    /// `payload` is what was submitted: the same key with another payload is a
+    /// [`Submission::Mismatch`]. The effect is given a token that is greater than that of any
+    /// earlier run with this key, unless the engine's clock was set back after a run that failed.
+    /// If the lease can not be renewed in time, the effect is dropped before anybody else is told
+    /// that it is unknown.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the engine does not answer: the effect was not run. [`Error::Lost`] if
-    /// it was run and the lease was lost: the effect was dropped, and may have happened.
-    /// [`Error::Invalid`] if the result is longer than [`LONGEST_RESULT`]: then it is unknown.
+    /// [`Error::Unavailable`] if the engine does not answer: the effect was not run.
+    /// [`Error::Lost`] if it was run and the lease was lost: the effect was dropped, and may have
+    /// happened. [`Error::Invalid`] if the result is longer than [`LONGEST_RESULT`]: then it is
+    /// unknown.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before the effect has started, nothing is left behind. After that the
-    /// effect is dropped too, and the submission is unknown when its lease is over.
+    /// If the future is dropped before the effect has started, nothing is left behind. After that
+    /// the effect is dropped too, and the submission is unknown when its lease is over.
     pub async fn run<E, F>(
         &self,
         key: impl AsRef<str>,
@@ -259,9 +265,9 @@ impl Once {
         Ok(Submission::Done { result, token: Token::granted(token), replayed: false, recorded })
     }
 
-    /// Records what is known from elsewhere of a submission that is unknown: its result, or with `None`
-    /// that it had no effect and can be submitted again. True if it was recorded: false if it is not
-    /// unknown.
+    /// Records what is known from elsewhere of a submission that is unknown: its result, or with
+    /// `None` that it had no effect and can be submitted again. True if it was recorded: false if
+    /// it is not unknown.
     ///
     /// # Errors
     ///

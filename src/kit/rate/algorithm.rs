@@ -120,7 +120,8 @@ pub(super) trait Usage {
     /// How much can be taken.
     fn left(&self) -> u32;
 
-    /// How long until `cost`, which is more than is left and not more than the capacity, can be taken.
+    /// How long until `cost`, which is more than is left and not more than the capacity, can be
+    /// taken.
     fn retry_after(&self, cost: u32) -> Micros;
 
     /// How long whoever takes something now must wait before it goes.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// What a limiter answers while its engine does not. There is no default: only the caller knows whether
-/// it is worse to let too much through or too little.
+/// What a limiter answers while its engine does not. There is no default: only the caller knows
+/// whether it is worse to let too much through or too little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenAway {
@@ -14,16 +14,18 @@ pub enum WhenAway {
     Open,
     /// Nothing passes: as if the limit were used up.
     Closed,
-    /// Each process lets its part of the limit through: the limit divided by the number of processes.
-    /// Together they let no more through than the limit, if there are no more of them. While the engine
-    /// goes away and comes back, a key can be let through by both: at most once more its burst.
+    /// Each process lets its part of the limit through: the limit divided by the number of
+    /// processes. Together they let no more through than the limit, if there are no more of them.
+    /// While the engine goes away and comes back, a key can be let through by both: at most once
+    /// more its burst.
     ///
     /// A process whose part is less than one lets nothing through.
     LocalShare {
         /// How many processes share the limit.
         nodes: u32,
     },
-    /// Nothing passes, and the verdict says that it is not the caller's fault: in HTTP 503 and not 429.
+    /// Nothing passes, and the verdict says that it is not the caller's fault: in HTTP 503 and not
+    /// 429.
     Shed,
 }
 
@@ -34,7 +36,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// So many calls in a row must succeed until failures and pauses are forgotten.
 const SUCCESSES: u32 = 20;
 
-/// A circuit breaker: an engine that does not answer is asked by nobody who would have to wait for it.
+/// A circuit breaker: an engine that does not answer is asked by nobody who would have to wait for
+/// it.
 #[derive(Debug, Default)]
 pub(super) struct Breaker(Mutex<State>);
 

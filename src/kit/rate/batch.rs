@@ -15,7 +15,8 @@ pub(super) struct Tokens {
     pub(super) left: u32,
     /// After this they are worth nothing.
     pub(super) until: Moment,
-    /// Counts the batches of a key: what was taken from another batch can not be given back to this.
+    /// Counts the batches of a key: what was taken from another batch can not be given back to
+    /// this.
     pub(super) number: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Token bucket and leaky bucket: one rule (GCRA), in exact whole numbers.
 //!
 //! A bucket has a debt: what was taken and has not come back. A token is `cost` units of debt, and
-//! `refill` units come back in a microsecond, so a rate of 3 a second is exact without fractions. An
-//! empty state is a bucket without debt.
+//! `refill` units come back in a microsecond, so a rate of 3 a second is exact without fractions.
+//! An empty state is a bucket without debt.
 
 use super::algorithm::{Receipt, Usage};
 use super::bytes::{Reader, Writer};
@@ -26,8 +26,8 @@ pub(super) struct Bucket {
 pub(super) enum Kind {
     /// Whoever gets a token goes at once.
     Token,
-    /// Whoever gets a token is told when to go, so that all go evenly. The burst is the queue, and one
-    /// that goes.
+    /// Whoever gets a token is told when to go, so that all go evenly. The burst is the queue, and
+    /// one that goes.
     Leaky,
 }
 
@@ -60,7 +60,8 @@ impl Bucket {
         if burst_units.checked_mul(cost).is_some_and(|capacity| capacity <= LARGEST) {
             return Some(Bucket { refill, cost, burst, kind });
         }
-        // As many units in a microsecond as there is room for. Rounded up: rather slower than faster.
+        // As many units in a microsecond as there is room for. Rounded up: rather slower than
+        // faster.
         let interval = period.div_ceil(amount).max(1);
         let refill = LARGEST.checked_div(burst_units.checked_mul(interval)?)?.min(refill);
         let cost = (u128::from(refill) * u128::from(period)).div_ceil(u128::from(amount));
@@ -139,8 +140,8 @@ impl Usage for Debt {
                 let since = self.now.saturating_sub(receipt.at);
                 taken.saturating_sub(self.rule.refill.saturating_mul(since))
             }
-            // Only the last in the queue can leave: those behind have been told when to go. If several
-            // go in a microsecond, it is not known which is the last.
+            // Only the last in the queue can leave: those behind have been told when to go. If
+            // several go in a microsecond, it is not known which is the last.
             Kind::Leaky if self.rule.cost < self.rule.refill => 0,
             Kind::Leaky => {
                 // When the last in the queue goes, or went, if it has taken as much as this one.

@@ -10,8 +10,8 @@ use crate::claim::Micros;
 
 /// At most `limit` in a window of `period` microseconds.
 ///
-/// A window starts with the first request after the last one has ended. In any period of that length
-/// at most twice the limit is let through.
+/// A window starts with the first request after the last one has ended. In any period of that
+/// length at most twice the limit is let through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FixedWindow {
     pub(super) limit: u32,

@@ -98,8 +98,8 @@ impl Limit {
         Limit::token_bucket(amount, 24 * 60 * 60 * SECOND)
     }
 
-    /// A token bucket (GCRA): `amount` tokens come back in each `period`, one by one. There are at most
-    /// as many as [`Limit::burst`] says, by default `amount`.
+    /// A token bucket (GCRA): `amount` tokens come back in each `period`, one by one. There are at
+    /// most as many as [`Limit::burst`] says, by default `amount`.
     ///
     /// In any time t at most burst + amount × t / period pass. So with the default burst twice the
     /// amount can pass in one period: a full bucket, and what comes back meanwhile. Choose a small
@@ -110,25 +110,26 @@ impl Limit {
 
     /// At most `amount` in a window that starts with its first request and lasts for `period`.
     ///
-    /// Twice the amount can pass in a moment: at the end of one window and at the start of the next.
+    /// Twice the amount can pass in a moment: at the end of one window and at the start of the
+    /// next.
     pub fn fixed_window(amount: u32, period: Duration) -> Limit {
         Limit::new(amount, period, By::FixedWindow)
     }
 
-    /// Exactly `amount` in any `period`, because the time of each request is kept. The amount is at most
-    /// [`LONGEST_LOG`].
+    /// Exactly `amount` in any `period`, because the time of each request is kept. The amount is at
+    /// most [`LONGEST_LOG`].
     pub fn sliding_log(amount: u32, period: Duration) -> Limit {
         Limit::new(amount, period, By::SlidingLog)
     }
 
-    /// Never more than `amount` in any `period`. What was used comes back up to a tenth of the period
-    /// late; [`Limit::slices`] makes that finer.
+    /// Never more than `amount` in any `period`. What was used comes back up to a tenth of the
+    /// period late; [`Limit::slices`] makes that finer.
     pub fn sliding_window(amount: u32, period: Duration) -> Limit {
         Limit::new(amount, period, By::SlidingWindow { slices: DEFAULT_SLICES })
     }
 
-    /// A leaky bucket, or shaper: `amount` go in each `period`, evenly. Whoever comes early is told how
-    /// long to wait; how many can wait says [`Limit::queue`], by default `amount`.
+    /// A leaky bucket, or shaper: `amount` go in each `period`, evenly. Whoever comes early is told
+    /// how long to wait; how many can wait says [`Limit::queue`], by default `amount`.
     pub fn leaky_bucket(amount: u32, period: Duration) -> Limit {
         Limit::new(amount, period, By::LeakyBucket { queue: None })
     }
@@ -166,11 +167,12 @@ impl Limit {
     /// Lets each process take up to `size` at once and give them out by itself for up to `hold`.
     ///
     /// The bound of the limit stays what it is. For that, all who share the limit must say the same
-    /// here, and it costs a part of the limit: the burst of a token bucket is lower by what comes back
-    /// during `hold`, and a sliding window or log is longer by `hold`. A fixed window costs nothing.
+    /// here, and it costs a part of the limit: the burst of a token bucket is lower by what comes
+    /// back during `hold`, and a sliding window or log is longer by `hold`. A fixed window costs
+    /// nothing.
     ///
-    /// A process that takes a batch and then needs no more of it strands up to `size` tokens per key
-    /// for up to `hold`. A leaky bucket can not do this.
+    /// A process that takes a batch and then needs no more of it strands up to `size` tokens per
+    /// key for up to `hold`. A leaky bucket can not do this.
     #[must_use]
     pub fn batches(mut self, size: u32, hold: Duration) -> Limit {
         match self.by {
@@ -198,7 +200,8 @@ impl Limit {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if a number is out of range, or an option does not belong to the algorithm.
+    /// [`Error::Invalid`] if a number is out of range, or an option does not belong to the
+    /// algorithm.
     pub fn algorithm(&self) -> Result<Algorithm> {
         if let Some(option) = self.misplaced {
             return Err(Error::invalid(format!("`{option}` is not an option of a {}", self.word())));
@@ -278,8 +281,8 @@ impl Limit {
         Ok(micros(hold))
     }
 
-    /// The part of this limit that one of `nodes` processes may give out by itself. `None` if that is
-    /// less than one.
+    /// The part of this limit that one of `nodes` processes may give out by itself. `None` if that
+    /// is less than one.
     pub(super) fn share(&self, nodes: u32) -> Option<Algorithm> {
         let nodes = nodes.max(1);
         let part = |whole: u32| (whole / nodes > 0).then_some(whole / nodes);

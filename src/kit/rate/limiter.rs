@@ -74,15 +74,16 @@ impl<const N: usize> From<[Limit; N]> for Limits {
 }
 
 impl Client {
-    /// A limiter: one limit, or several (`[Limit::per_second(10), Limit::per_day(1000)]`) that must all
-    /// allow a request.
+    /// A limiter: one limit, or several (`[Limit::per_second(10), Limit::per_day(1000)]`) that must
+    /// all allow a request.
     ///
     /// What is to happen while the engine is away must be said: see [`WhenAway`].
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if a number of a limit is out of range, if two limits have the same algorithm
-    /// and period, or if the name is too long; [`Error::Unsupported`] if the engine has no cells.
+    /// [`Error::Invalid`] if a number of a limit is out of range, if two limits have the same
+    /// algorithm and period, or if the name is too long; [`Error::Unsupported`] if the engine has
+    /// no cells.
     pub fn limiter(
         &self,
         name: impl AsRef<str>,
@@ -136,16 +137,16 @@ impl Limiter {
         Limiter { client: client.clone(), shared: Arc::new(Shared::new(client, settings)) }
     }
 
-    /// How long the engine has to answer: 50 milliseconds by default. After that the verdict is made as
-    /// [`WhenAway`] says, and after some such calls at once.
+    /// How long the engine has to answer: 50 milliseconds by default. After that the verdict is
+    /// made as [`WhenAway`] says, and after some such calls at once.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Limiter {
         Limiter::new(&self.client, Settings { deadline, ..self.shared.settings.clone() })
     }
 
-    /// Of how many keys something is remembered in this process: 10,000 by default. What is remembered
-    /// are refusals until they can change, batches, and what has passed while the engine is away. With 0
-    /// the engine is asked each time.
+    /// Of how many keys something is remembered in this process: 10,000 by default. What is
+    /// remembered are refusals until they can change, batches, and what has passed while the engine
+    /// is away. With 0 the engine is asked each time.
     #[must_use]
     pub fn remember(self, keys: usize) -> Limiter {
         Limiter::new(&self.client, Settings { keys, ..self.shared.settings.clone() })
@@ -168,9 +169,9 @@ impl Limiter {
 
     /// Asks whether something that counts as `cost` may go.
     ///
-    /// If the engine does not answer in time, the verdict is made as [`WhenAway`] says. The request may
-    /// then count in the engine although it was refused here. A refusal is remembered in this process
-    /// until it can change by itself: what another process gives back is seen after that.
+    /// If the engine does not answer in time, the verdict is made as [`WhenAway`] says. The request
+    /// may then count in the engine although it was refused here. A refusal is remembered in this
+    /// process until it can change by itself: what another process gives back is seen after that.
     ///
     /// # Errors
     ///
@@ -216,13 +217,13 @@ impl Limiter {
     /// Asks several limiters about one request: either all allow it, or nothing is taken from any.
     ///
     /// It is one call to the engine. In a Redis Cluster the keys must have the same hash tag, as in
-    /// `{tenant3}` and `{tenant3}/user7`. Batches are not used. While the engine is away, each limiter
-    /// answers as it was told to, and all must allow it.
+    /// `{tenant3}` and `{tenant3}/user7`. Batches are not used. While the engine is away, each
+    /// limiter answers as it was told to, and all must allow it.
     ///
     /// # Errors
     ///
-    /// As [`Limiter::check_cost`]; also [`Error::Invalid`] if the limiters are of different clients, have
-    /// more than [`MOST_CELLS`] limits together, or the same cell twice.
+    /// As [`Limiter::check_cost`]; also [`Error::Invalid`] if the limiters are of different
+    /// clients, have more than [`MOST_CELLS`] limits together, or the same cell twice.
     ///
     /// # Cancel safety
     ///
@@ -262,8 +263,8 @@ impl Limiter {
         Ok(verdict(&outcomes, Mode::Engine, Taken::Nothing))
     }
 
-    /// Forgets what was used of a key, in the engine and in this process. Other processes forget what
-    /// they remember of refusals when it is over.
+    /// Forgets what was used of a key, in the engine and in this process. Other processes forget
+    /// what they remember of refusals when it is over.
     ///
     /// # Errors
     ///
@@ -282,8 +283,8 @@ impl Limiter {
         Ok(())
     }
 
-    /// Waits until one more may go, for at most `limit`, and until it goes if it is told when (a leaky
-    /// bucket). If it is known that it can not go in time, the refusal is given back at once.
+    /// Waits until one more may go, for at most `limit`, and until it goes if it is told when (a
+    /// leaky bucket). If it is known that it can not go in time, the refusal is given back at once.
     ///
     /// Those who wait are not in a queue: who asks first after it is free goes first.
     ///
@@ -377,8 +378,8 @@ impl Limiter {
         Ok(from_batch(tokens.left, tokens.number, least, quotas(&outcomes)))
     }
 
-    /// How long the engine must not be asked, if so. Then somebody tries in the background whether it is
-    /// back.
+    /// How long the engine must not be asked, if so. Then somebody tries in the background whether
+    /// it is back.
     pub(super) fn may_not_ask(&self, now: Moment) -> Option<Duration> {
         match self.shared.breaker.permit(now) {
             Permit::Ask => None,
@@ -399,8 +400,8 @@ impl Limiter {
 
 /// What the names of the cells of one limit start with.
 ///
-/// Algorithm and period are part of it: a limit that gets another one starts anew. One that gets another
-/// amount goes on with what was used.
+/// Algorithm and period are part of it: a limit that gets another one starts anew. One that gets
+/// another amount goes on with what was used.
 fn prefix(name: &str, limit: &Limit, algorithm: Algorithm) -> String {
     let mut text = String::from("limit/");
     cells::part(name, &mut text);

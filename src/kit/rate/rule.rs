@@ -8,8 +8,8 @@ use crate::claim::Micros;
 use crate::client::cell::TypedRule;
 use crate::engine::{CellValue, Decision, Rule, Twin, Write};
 
-/// Lets several limits decide over one request, each over its own cell. Either all of them allow it,
-/// or nothing is taken from any.
+/// Lets several limits decide over one request, each over its own cell. Either all of them allow
+/// it, or nothing is taken from any.
 #[derive(Clone, Debug)]
 pub struct Decide {
     parts: Vec<(Algorithm, Request)>,

@@ -23,8 +23,8 @@ impl Share {
         Share { algorithms: limits.map(|limit| limit.share(nodes)).collect(), states: Bounded::new(most) }
     }
 
-    /// Decides. `None` if this process has no part of the limit, or no room for another key: nothing
-    /// may pass that is not counted.
+    /// Decides. `None` if this process has no part of the limit, or no room for another key:
+    /// nothing may pass that is not counted.
     pub(super) fn take(&mut self, key: &str, cost: u32, now: Moment) -> Option<Vec<Outcome>> {
         self.run(key, now, |_| Request::Take { least: cost, most: cost })
     }

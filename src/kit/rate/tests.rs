@@ -42,8 +42,8 @@ enum Turned {
     Refund(usize),
 }
 
-/// A schedule. It is drawn from a number, because to draw each turn by itself takes longer than to run
-/// it; a shorter schedule is the start of a longer one, so a failure still shrinks.
+/// A schedule. It is drawn from a number, because to draw each turn by itself takes longer than to
+/// run it; a shorter schedule is the start of a longer one, so a failure still shrinks.
 fn turns() -> impl Strategy<Value = Vec<Turn>> {
     (any::<u64>(), 1..2 * LENGTH).prop_map(|(seed, length)| {
         let mut dice = seed;
@@ -334,7 +334,8 @@ proptest! {
     ) {
         for limit in one_of_each() {
             let algorithm = limit.algorithm().expect("in range");
-            // With the right tag it may look like a state. It is one or it is not, and it is no panic.
+            // With the right tag it may look like a state. It is one or it is not, and it is no
+            // panic.
             let tagged = [&[tag_of(&algorithm)], bytes.as_slice()].concat();
             for request in [Request::Take { least: cost, most: 9 }, Request::Refund(Receipt::default())] {
                 let now = 1_700_000_000_000_000;

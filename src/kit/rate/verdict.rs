@@ -139,8 +139,8 @@ pub(super) enum Taken {
 }
 
 impl Allowed {
-    /// How much could be taken after this: of the limit with the least. 0 if it is not known, because
-    /// the engine is away.
+    /// How much could be taken after this: of the limit with the least. 0 if it is not known,
+    /// because the engine is away.
     pub fn left(&self) -> u32 {
         self.left
     }
@@ -157,10 +157,10 @@ impl Allowed {
 
     /// Gives back what was taken, because it did not go.
     ///
-    /// What comes back is never so much that the bound of the limit would break: less than was taken if
-    /// some of it has come back by itself meanwhile, and nothing from a leaky bucket if somebody has
-    /// queued up behind. If the engine's clock was set back meanwhile, up to what was taken may come
-    /// back too much.
+    /// What comes back is never so much that the bound of the limit would break: less than was
+    /// taken if some of it has come back by itself meanwhile, and nothing from a leaky bucket if
+    /// somebody has queued up behind. If the engine's clock was set back meanwhile, up to what was
+    /// taken may come back too much.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The engine beside the rules: the same requests on PostgreSQL and on `memory:`, which runs the rules
-//! themselves, must give the same answers and leave the same state.
+//! The engine beside the rules: the same requests on PostgreSQL and on `memory:`, which runs the
+//! rules themselves, must give the same answers and leave the same state.
 //!
 //! What a statement does without the rules (taking a name that nobody uses, and giving it back) is
 //! mixed with what needs them, on few names, so that each finds what the other wrote.

@@ -326,10 +326,12 @@ async fn secrets_are_never_said(_: Ground) {
     server.command(&words.iter().map(String::as_str).collect::<Vec<_>>()).ok();
     let proxy = Arc::new(Proxy::start(server.port()));
     let heard = Eavesdropper::default();
-    // On a thread of its own, so that everything that happens there is heard, and nothing of other cases.
+    // On a thread of its own, so that everything that happens there is heard, and nothing of other
+    // cases.
     let listener = heard.clone();
-    // While there is but one listener, `tracing` asks the thread that first says something whether anybody listens, and
-    // believes it for good: that may be the thread of another case. With two it asks them.
+    // While there is but one listener, `tracing` asks the thread that first says something whether
+    // anybody listens, and believes it for good: that may be the thread of another case. With two
+    // it asks them.
     let _second = tracing::Dispatch::new(Eavesdropper::default());
     let said = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

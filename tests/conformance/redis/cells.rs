@@ -72,8 +72,8 @@ async fn a_clock_that_is_set_back_is_not_seen_by_a_rule(_: Ground) {
         let now = async |names: &[Name]| way.add(&*engine, names, &add(1)).await.now;
         assert_eq!(now(&names[..1]).await, start);
         server.set_micros(start - 60_000_000);
-        // The time stands still for the first cell, and for what is decided together with it. It moves
-        // by the least that there is, so that no version is given twice.
+        // The time stands still for the first cell, and for what is decided together with it. It
+        // moves by the least that there is, so that no version is given twice.
         let together = now(&names).await;
         assert!((start..=start + 1).contains(&together), "{together} after {start}");
         let alone = now(&names[1..]).await;

@@ -77,7 +77,8 @@ async fn who_stops_waiting_leaves_the_queue_after_joining_it(mut ground: Ground)
     let held = lock(&near, ms(30_000)).await;
     proxy.stall_requests_from(JOIN);
     tokio::time::timeout(ms(100), mutex(&far, ms(30_000)).lock()).await.expect_err("no answer");
-    // Long enough for a release on its way past the request to be there first, and then for the one who joins to be seen.
+    // Long enough for a release on its way past the request to be there first, and then for the one
+    // who joins to be seen.
     tokio::time::sleep(ms(200)).await;
     proxy.pass();
     tokio::time::sleep(ms(300)).await;
@@ -92,7 +93,8 @@ async fn who_leaves_at_any_instant_leaves_nothing(mut ground: Ground) {
     let (far, near) = (ground.client().await, ground.client().await);
     let (mut granted, mut last) = (0, 0);
     for round in 0..400_u32 {
-        // A round trip takes about a hundred microseconds; the prime number makes them all come, in no order.
+        // A round trip takes about a hundred microseconds; the prime number makes them all come, in
+        // no order.
         let long = Duration::from_micros(u64::from(round * 97 % 400));
         let locking = mutex(&far, ms(30_000));
         if let Ok(guard) = tokio::time::timeout(long, locking.lock()).await {

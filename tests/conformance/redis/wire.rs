@@ -116,7 +116,8 @@ async fn a_release_whose_answer_got_lost_is_one(mut ground: Ground) {
     };
     // One goes alone; many go together.
     for count in [1, 8] {
-        // Whoever has had it before takes it the short way, and gives it back so if that is soon. The server knows the script.
+        // Whoever has had it before takes it the short way, and gives it back so if that is soon.
+        // The server knows the script.
         for _ in 0..3 {
             join_all(lock_all(count).await.into_iter().map(Guard::release)).await;
         }
@@ -143,8 +144,8 @@ async fn a_request_that_was_held_up_makes_no_ghost(mut ground: Ground) {
     for _ in 0..2 {
         lock(&far, ms(30_000)).await.release().await.expect("held");
     }
-    // Everything that is on this connection arrives after the client has given it up, and even after what the client
-    // says on the next one.
+    // Everything that is on this connection arrives after the client has given it up, and even
+    // after what the client says on the next one.
     proxy.stall_open();
     let mutex = mutex(&far, ms(30_000));
     let asking = tokio::spawn(async move { mutex.lock().await.expect("granted") });
@@ -154,7 +155,8 @@ async fn a_request_that_was_held_up_makes_no_ghost(mut ground: Ground) {
     // Asked for again, on the next connection, without waiting for an answer that will never come.
     let guard = granted(asking).await;
     guard.release().await.expect("held");
-    // The end of the old connection comes after what was said on it; then there are ours, theirs and the admin's.
+    // The end of the old connection comes after what was said on it; then there are ours, theirs
+    // and the admin's.
     proxy.pass();
     until("all has arrived", async || number(&mut admin, "clients", "connected_clients") == 3).await;
     free_within(&near, ms(1500)).await.release().await.expect("held");
@@ -181,7 +183,8 @@ async fn who_ends_while_it_takes_a_lock_leaves_no_counter_for_ever(mut ground: G
     let proxy = Proxy::start(ground.server().port());
     let (far, near) = (connect(&url(&proxy)).await, ground.client().await);
     let mut admin = ground.server().connect();
-    // One goes alone, many go together; with others since we last had it, or without; free, or a stranger's.
+    // One goes alone, many go together; with others since we last had it, or without; free, or a
+    // stranger's.
     for (count, others, held) in [(1, false, false), (1, true, false), (1, false, true), (8, false, false)] {
         let all = |client: &Client| {
             let locks = (0..count).map(|number| client.mutex(format!("x{number}")).expect("a mutex"));
@@ -252,7 +255,8 @@ async fn a_slow_wire_is_slow_and_no_more(mut ground: Ground) {
 struct Dice(u64);
 
 impl Dice {
-    /// From the environment, or from the time; said aloud, so that what was found can be found again.
+    /// From the environment, or from the time; said aloud, so that what was found can be found
+    /// again.
     fn new(case: &str) -> Dice {
         let given = std::env::var("LEASEHOLD_SEED").ok().and_then(|seed| seed.parse().ok());
         let time = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;

@@ -41,12 +41,14 @@ fn votes(server: &Redis) -> bool {
     !mark.is_nil() && mark.text() == run
 }
 
-/// A server forgets while a name is held. Until the longest lease is over it does not help anybody else to the name.
+/// A server forgets while a name is held. Until the longest lease is over it does not help anybody
+/// else to the name.
 async fn does_not_vote_at_once(servers: usize, arguments: &[&str], forget: impl FnOnce(&Redis)) {
     let quorum = Quorum::start_with(servers, arguments);
     let url = format!("{}{OPTIONS}", quorum.url());
     let (client, other) = (brief(&url).await, brief(&url).await);
-    // With the lease it has it may be lost while so many hang; it must not be given to anybody else before.
+    // With the lease it has it may be lost while so many hang; it must not be given to anybody else
+    // before.
     let guard = lock(&client, "x", ms(2000)).await;
     let before = lock(&other, "y", ms(2000)).await;
     let token = before.token();
@@ -54,7 +56,8 @@ async fn does_not_vote_at_once(servers: usize, arguments: &[&str], forget: impl 
     let forgetful = &quorum.servers[0];
     let forgot = Instant::now();
     forget(forgetful);
-    // The others that are not needed for a majority hang: with the forgetful one's vote there would be one.
+    // The others that are not needed for a majority hang: with the forgetful one's vote there would
+    // be one.
     let hung = &quorum.servers[1..=minority(servers)];
     hung.iter().for_each(Redis::pause);
     while forgot.elapsed() < ms(1500) {
@@ -125,7 +128,8 @@ async fn a_majority_that_forgot_votes_again_after_a_while(servers: usize) {
     until("all vote again", async || quorum.servers.iter().all(votes)).await;
     assert!(forgot.elapsed() >= ms(2000), "{:?}", forgot.elapsed());
     assert!(lock(&client, "x", ms(2000)).await.token() > token);
-    // All of them at once, as when a test is cleaned up: there is nobody to ask, and nothing to wait for.
+    // All of them at once, as when a test is cleaned up: there is nobody to ask, and nothing to
+    // wait for.
     let last = lock(&client, "y", ms(2000)).await;
     let token = last.token();
     last.release().await.expect("held");
@@ -181,9 +185,11 @@ async fn a_clock_that_is_set_does_not_repeat_tokens(servers: usize) {
             server.set_micros(if round % 2 == 0 { now + hour } else { now - 2 * hour });
         }
     }
-    // A claim that ends early where it is needed for the majority lets others in; their tokens are larger all the same.
+    // A claim that ends early where it is needed for the majority lets others in; their tokens are
+    // larger all the same.
     hammer.stop_after(WORKERS).await;
-    // A counter that ended goes on above all that its server ever gave, although its clock went back.
+    // A counter that ended goes on above all that its server ever gave, although its clock went
+    // back.
     let client = connect(&url).await;
     let before = lock(&client, "x", ms(2000)).await;
     let token = before.token();

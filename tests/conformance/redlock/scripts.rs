@@ -1,4 +1,5 @@
-//! The scripts of one server against the rules that they restate, step by step: answers, and what is left at the server.
+//! The scripts of one server against the rules that they restate, step by step: answers, and what
+//! is left at the server.
 
 #[path = "../../redlock_model/spec.rs"]
 #[allow(dead_code, reason = "the model uses all of it")]

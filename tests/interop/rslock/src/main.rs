@@ -1,4 +1,5 @@
-//! rslock, with its own delays: up to 200 ms. Arguments: ports, key. See ../../strangers.rs for the lines.
+//! rslock, with its own delays: up to 200 ms. Arguments: ports, key. See ../../strangers.rs for the
+//! lines.
 
 use std::io::{BufRead as _, Write as _};
 use std::time::{Duration, Instant};
