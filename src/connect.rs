@@ -21,6 +21,7 @@ use crate::nearest::nearest;
 /// | `redis+sentinel://HOST,HOST/NAME/DB` | the same, wherever the sentinels say that its primary is |
 /// | `redis+cluster://HOST:PORT,HOST:PORT` | claims in a Redis Cluster |
 /// | `postgres://USER@HOST/DATABASE` | claims in a table of a PostgreSQL database |
+/// | `mysql://USER@HOST/DATABASE` | claims in a table of a MySQL or MariaDB database |
 /// | `redlock://HOST:PORT,HOST:PORT,HOST:PORT` | claims at a majority of independent Redis servers |
 ///
 /// # Errors
@@ -145,11 +146,18 @@ const SCHEMES: &[Scheme] = &[
     },
     postgres("postgres", "postgres://USER@HOST/DATABASE"),
     postgres("postgresql", "postgresql://USER@HOST/DATABASE"),
+    mysql("mysql", "mysql://USER@HOST/DATABASE"),
+    mysql("mariadb", "mariadb://USER@HOST/DATABASE"),
 ];
 
 const fn postgres(scheme: &'static str, example: &'static str) -> Scheme {
     let open = with_feature!("postgres", open_postgres);
     Scheme { scheme, engine: "postgres", example, port: Some(5432), feature: "postgres", open }
+}
+
+const fn mysql(scheme: &'static str, example: &'static str) -> Scheme {
+    let open = with_feature!("mysql", open_mysql);
+    Scheme { scheme, engine: "mysql", example, port: Some(3306), feature: "mysql", open }
 }
 
 const fn redis(scheme: &'static str, example: &'static str) -> Scheme {
@@ -190,6 +198,11 @@ fn open_redlock<'a>(url: &'a str, _: &'a Options) -> Reply<'a, Box<dyn Engine>> 
     Box::pin(
         async move { Ok(Box::new(crate::engine::redlock::Redlock::open(url).await?) as Box<dyn Engine>) },
     )
+}
+
+#[cfg(feature = "mysql")]
+fn open_mysql<'a>(url: &'a str, _: &'a Options) -> Reply<'a, Box<dyn Engine>> {
+    Box::pin(async move { Ok(Box::new(crate::engine::mysql::open(url).await?) as Box<dyn Engine>) })
 }
 
 #[cfg(feature = "postgres")]

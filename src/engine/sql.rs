@@ -225,6 +225,10 @@ pub(crate) struct NameWrite {
     /// Places, and until when their waiters are believed to live.
     pub(crate) touch: Vec<(u64, Micros)>,
     pub(crate) delete: Vec<u64>,
+    #[cfg_attr(
+        not(feature = "postgres"),
+        allow(dead_code, reason = "not every server can be asked for less")
+    )]
     pub(crate) durability: Durability,
 }
 

@@ -208,6 +208,10 @@ impl<C: Connector> Supervisor<C> {
     }
 
     /// Reports that a connection is of no use any more. It is given up and made anew.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "redis")),
+        allow(dead_code, reason = "some drivers report by the attempt alone")
+    )]
     pub(crate) fn lost(&self, epoch: u64, why: &str) {
         self.shared.lost(epoch, why);
     }

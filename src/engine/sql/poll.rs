@@ -105,9 +105,8 @@ impl<D: Database> Sql<D> {
             loop {
                 sleep(jitter(LOOK_AT_WATCHED)).await;
                 let Some(this) = this.upgrade() else { return };
-                // Looked at before the last look: what changes after it is told.
-                let told = this.database.hears();
-                if this.database.is_closed() || this.polled.is_idle() {
+                let stop = this.database.hears() || this.database.is_closed() || this.polled.is_idle();
+                if stop {
                     this.polled.running.store(false, Ordering::Release);
                     return;
                 }
@@ -119,9 +118,6 @@ impl<D: Database> Sql<D> {
                 if let Err(failure) = looked {
                     let error = failure.into_error();
                     tracing::debug!(target: "leasehold", %error, "could not look");
-                } else if told {
-                    this.polled.running.store(false, Ordering::Release);
-                    return;
                 }
             }
         });

@@ -1,0 +1,61 @@
+//! Claims kept in a MySQL or MariaDB database.
+//!
+//! A name is a row of a table. It is taken and given back by one statement each where nobody else
+//! uses it, and read and replaced by compare-and-set where somebody does: see [`super::sql`]. What
+//! must be written together goes to the server in one packet with its `start transaction` and
+//! `commit`, so a client that is stopped never holds a lock in the database. Time is read from the
+//! server (`utc_timestamp(6)`), never from the caller.
+//!
+//! Nothing depends on a session: claims survive the end of a connection and of the server. The
+//! server can not call a client, so waiters of other processes ask again, often at first and then
+//! every tenth of a second. A replica that is promoted before it has heard of the last grants may
+//! give them again; always check the token. Galera and groups with several primaries are refused.
+
+use crate::engine::sql::{Sql, SqlEngine};
+use crate::engine::{AfterDeath, Guarantees, Reach};
+use crate::error::Result;
+use crate::random;
+
+use self::database::Mysql;
+use self::url::Place;
+
+mod connection;
+mod database;
+mod errors;
+mod neighbours;
+mod pool;
+mod requirements;
+mod rows;
+mod statement;
+#[cfg(feature = "mysql-tls")]
+mod tls;
+mod url;
+
+pub use self::requirements::migration;
+
+/// The engine's label.
+const ENGINE: &str = "mysql";
+
+/// What the engine promises.
+pub(crate) const GUARANTEES: Guarantees = Guarantees {
+    engine: ENGINE,
+    reach: Reach::Network,
+    exclusion: "unless a promoted replica lacks the last grants",
+    tokens: "over restarts; over promotions as the clock moves on",
+    wakes: "polling; at once inside a process",
+    after_death: AfterDeath::AfterLease,
+    fair: true,
+    counts: true,
+    upgrades: true,
+    elects: true,
+    cells: true,
+    delays: true,
+};
+
+/// Connects to the database at a URL.
+pub(crate) async fn open(url: &str) -> Result<SqlEngine<Mysql>> {
+    let place = Place::parse(url)?;
+    let seat = random::number()?;
+    let (database, now) = Mysql::open(place, seat).await?;
+    Sql::open(database, seat, now)
+}

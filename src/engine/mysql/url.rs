@@ -1,0 +1,204 @@
+//! What a URL says: where the database is, and how it is used.
+
+use mysql_async::{Opts, OptsBuilder};
+
+use super::ENGINE;
+use super::errors::Blame;
+use super::requirements::{PREFIX, is_prefix};
+use super::statement::Tables;
+use crate::engine::url::{LoginPlace, Secret, Syntax, Url};
+use crate::error::{Error, Result};
+
+const SYNTAX: Syntax = Syntax {
+    engine: ENGINE,
+    example: "mysql://USER:PASSWORD@HOST:PORT/DATABASE",
+    port: 3306,
+    login: LoginPlace::First,
+    options: &[
+        "table=PREFIX",
+        "connections=N",
+        "socket=/PATH",
+        "sslmode=require",
+        "sslrootcert=FILE",
+        "sslcert=FILE",
+        "sslkey=FILE",
+    ],
+};
+
+/// How many connections a client has for its requests, unless its URL says otherwise. The server
+/// works on one request of a connection at a time.
+const CONNECTIONS: usize = 8;
+const MOST_CONNECTIONS: usize = 128;
+
+/// What is larger is not sent. A server that allows less refuses it.
+const LARGEST_PACKET: usize = 16 << 20;
+/// How long a server keeps a connection over which nothing comes: the client died.
+pub(super) const IDLE_SECONDS: usize = 600;
+
+/// A database and how it is used.
+pub(super) struct Place {
+    pub(super) options: Opts,
+    pub(super) password: Option<Secret>,
+    pub(super) connections: usize,
+    pub(super) blame: Blame,
+}
+
+/// Files for an encrypted connection.
+#[cfg_attr(not(feature = "mysql-tls"), allow(dead_code, reason = "a build without TLS refuses them"))]
+#[derive(Clone, Debug, Default)]
+pub(super) struct Certificates {
+    /// Who may vouch for the server; the system's trusted certificates if none is given.
+    pub(super) root: Option<String>,
+    pub(super) own: Option<(String, String)>,
+}
+
+#[derive(Default)]
+struct Options {
+    table: Option<String>,
+    connections: Option<usize>,
+    socket: Option<String>,
+    encrypted: bool,
+    root: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+}
+
+impl Place {
+    pub(super) fn parse(text: &str) -> Result<Place> {
+        let url = Url::read(text, &SYNTAX)?;
+        let options = Options::read(&url)?;
+        let [host] = url.hosts.as_slice() else {
+            return Err(url.wrong("one host is needed"));
+        };
+        let [database] = url.path.as_slice() else {
+            return Err(url.wrong("the name of a database is needed after the host"));
+        };
+        let user = url.login.user.as_deref().ok_or_else(|| url.wrong("a user is needed"))?;
+        let password = url.login.password.clone();
+        let mut driver = OptsBuilder::default()
+            .ip_or_hostname(&host.name)
+            .tcp_port(host.port)
+            .user(Some(user))
+            .pass(password.as_ref().map(Secret::reveal))
+            .db_name(Some(database))
+            // Not what the server says about a socket, which may be on another machine.
+            .prefer_socket(false)
+            .socket(options.socket.as_deref())
+            .tcp_keepalive(Some(std::time::Duration::from_secs(30)))
+            .stmt_cache_size(0)
+            // Given here, they are not asked for: a round trip less.
+            .max_allowed_packet(Some(LARGEST_PACKET))
+            .wait_timeout(Some(IDLE_SECONDS));
+        if let Some(certificates) = options.certificates()? {
+            driver = with_tls(driver, &certificates)?;
+        }
+        let server = options.socket.clone().unwrap_or_else(|| host.to_string());
+        let tables = Tables::new(options.table.as_deref().unwrap_or(PREFIX));
+        Ok(Place {
+            options: driver.into(),
+            password,
+            connections: options.connections.unwrap_or(CONNECTIONS),
+            blame: Blame { server, database: database.clone(), tables },
+        })
+    }
+}
+
+#[cfg(feature = "mysql-tls")]
+fn with_tls(driver: OptsBuilder, certificates: &Certificates) -> Result<OptsBuilder> {
+    Ok(driver.ssl_opts(super::tls::options(certificates)?))
+}
+
+#[cfg(not(feature = "mysql-tls"))]
+fn with_tls(_: OptsBuilder, _: &Certificates) -> Result<OptsBuilder> {
+    Err(Error::Unsupported {
+        engine: ENGINE,
+        what: "`sslmode=require` is not in this build; enable the cargo feature `mysql-tls` of the crate \
+               `leasehold`"
+            .into(),
+    })
+}
+
+impl Options {
+    fn read(url: &Url<'_>) -> Result<Options> {
+        let mut options = Options::default();
+        for option in url.options()? {
+            let value = option.value.as_str();
+            match option.name {
+                "table" if is_prefix(value) => options.table = Some(value.to_owned()),
+                "connections" => {
+                    let count = value.parse().ok().filter(|count| (1..=MOST_CONNECTIONS).contains(count));
+                    options.connections = Some(count.ok_or_else(|| option.wrong())?);
+                }
+                "socket" if value.starts_with('/') => options.socket = Some(value.to_owned()),
+                "sslmode" => match value {
+                    "disable" => options.encrypted = false,
+                    "require" | "verify-ca" | "verify-full" => options.encrypted = true,
+                    _ => return Err(option.wrong()),
+                },
+                "sslrootcert" if !value.is_empty() => options.root = Some(value.to_owned()),
+                "sslcert" if !value.is_empty() => options.cert = Some(value.to_owned()),
+                "sslkey" if !value.is_empty() => options.key = Some(value.to_owned()),
+                _ => return Err(option.wrong()),
+            }
+        }
+        if options.encrypted && options.socket.is_some() {
+            return Err(Error::invalid("a unix socket is not encrypted; leave out `sslmode` or `socket`"));
+        }
+        Ok(options)
+    }
+
+    fn certificates(&self) -> Result<Option<Certificates>> {
+        let named = self.root.is_some() || self.cert.is_some() || self.key.is_some();
+        if !self.encrypted {
+            return match named {
+                true => Err(Error::invalid("certificates are of use with `sslmode=require` only")),
+                false => Ok(None),
+            };
+        }
+        let own = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
+            (None, None) => None,
+            _ => return Err(Error::invalid("`sslcert` and `sslkey` are given together")),
+        };
+        Ok(Some(Certificates { root: self.root.clone(), own }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_read() {
+        let place =
+            Place::parse("mysql://ann:se%40cret@db.example/app?table=jobs&connections=3").expect("a URL");
+        assert_eq!((place.options.ip_or_hostname(), place.options.tcp_port()), ("db.example", 3306));
+        assert_eq!((place.options.user(), place.options.pass()), (Some("ann"), Some("se@cret")));
+        assert_eq!((place.options.db_name(), place.connections), (Some("app"), 3));
+        assert_eq!(
+            (place.blame.server.as_str(), place.blame.tables.all()[0]),
+            ("db.example:3306", "`jobs_names`")
+        );
+        assert!(!place.options.prefer_socket() && place.options.ssl_opts().is_none());
+        let place = Place::parse("mariadb://ann@localhost/app?socket=/run/s").expect("a URL");
+        assert_eq!((place.options.socket(), place.blame.server.as_str()), (Some("/run/s"), "/run/s"));
+    }
+
+    #[test]
+    fn a_url_that_is_wrong_is_refused_and_its_password_not_shown() {
+        for (url, words) in [
+            ("mysql://ann:secret@h", "the name of a database is needed"),
+            ("mysql://ann:secret@a,b/app", "one host is needed"),
+            ("mysql://h/app", "a user is needed"),
+            ("mysql://ann:secret@h/app?table=a`b", "value of `table`"),
+            ("mysql://ann:secret@h/app?connections=0", "value of `connections`"),
+            ("mysql://ann:secret@h/app?sslmode=maybe", "value of `sslmode`"),
+            ("mysql://ann:secret@h/app?sslrootcert=x", "`sslmode=require` only"),
+            ("mysql://ann:secret@h/app?sslmode=require&sslcert=x", "together"),
+            ("mysql://ann:secret@h/app?sslmode=require&socket=/x", "not encrypted"),
+        ] {
+            let error = Place::parse(url).err().expect(url).to_string();
+            assert!(error.contains(words) && !error.contains("secret"), "{url}: {error}");
+        }
+    }
+}
