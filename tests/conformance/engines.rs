@@ -7,6 +7,8 @@
 #[cfg(feature = "file")]
 pub(crate) mod file;
 mod memory;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
@@ -30,6 +32,8 @@ pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
         redis::setups(),
         #[cfg(feature = "redis")]
         redlock::setups(),
+        #[cfg(feature = "mysql")]
+        mysql::setups(),
     ]
     .concat()
 }
@@ -44,4 +48,6 @@ pub(crate) const ABSENT: &[(&str, &str)] = &[
     ("redis://localhost", "redis"),
     #[cfg(not(feature = "redis"))]
     ("redlock://a,b,c", "redis"),
+    #[cfg(not(feature = "mysql"))]
+    ("mysql://u@h/d", "mysql"),
 ];

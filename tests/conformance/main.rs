@@ -27,6 +27,8 @@ mod limits;
 mod metrics;
 mod multi;
 mod mutex;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod network;
 #[cfg(feature = "once")]
 mod once;
@@ -40,6 +42,8 @@ mod rate;
 mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod rules;
 mod rwlock;
 mod semaphore;
 #[path = "../servers/mod.rs"]

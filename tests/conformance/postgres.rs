@@ -3,7 +3,6 @@
 mod access;
 mod guarding;
 mod outage;
-mod rules;
 mod tables;
 #[cfg(feature = "postgres-tls")]
 mod tls;
@@ -22,7 +21,7 @@ pub(crate) fn groups() -> Vec<Group> {
         group("access", access::cases()),
         group("guarding", guarding::cases()),
         group("outage", outage::cases()),
-        group("rules", rules::cases()),
+        group("rules", crate::rules::cases()),
         group("tables", tables::cases()),
         #[cfg(feature = "postgres-tls")]
         group("tls", tls::cases()),

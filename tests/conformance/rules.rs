@@ -1,5 +1,5 @@
-//! The engine beside the rules: the same requests on PostgreSQL and on `memory:`, which runs the
-//! rules themselves, must give the same answers and leave the same state.
+//! An SQL engine beside the rules: the same requests on it and on `memory:`, which runs the rules
+//! themselves, must give the same answers and leave the same state.
 //!
 //! What a statement does without the rules (taking a name that nobody uses, and giving it back) is
 //! mixed with what needs them, on few names, so that each finds what the other wrote.
@@ -8,10 +8,10 @@ use leasehold::claim::{Alteration, Answer, Ask, OwnerId};
 use leasehold::engine::{Engine, Hints, Renewal, View};
 use leasehold::{Family, Name, Options};
 
-use super::*;
-use crate::bench::ms;
+use crate::bench::{Ground, ms};
+use crate::{Case, cases};
 
-pub(super) fn cases() -> Vec<(&'static str, Case)> {
+pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     cases!("rules", [the_engine_does_what_the_rules_say]).cases
 }
 
