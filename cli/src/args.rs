@@ -65,7 +65,7 @@ pub(crate) enum Command {
     Show(Show),
     Break(Break),
     Watch(Watch),
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     Sql(Sql),
     Completions(Completions),
     /// Print the manual page, in roff
@@ -358,14 +358,14 @@ pub(crate) struct Watch {
 ///
 /// The tables are made on first use by whoever may do that. Where programs may not, let their owner run these
 /// statements. Run again, they change nothing.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Sql {
     /// The database
     #[arg(value_name = "DATABASE")]
     pub(crate) database: Database,
 
-    /// The schema of the tables, as `schema=` in the URL [default: the search path]
+    /// The schema of the tables in `postgres`, as `schema=` in the URL [default: the search path]
     #[arg(long, value_name = "NAME")]
     pub(crate) schema: Option<String>,
 
@@ -375,9 +375,12 @@ pub(crate) struct Sql {
 }
 
 /// A database that has tables.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Database {
+    #[cfg(feature = "mysql")]
+    Mysql,
+    #[cfg(feature = "postgres")]
     Postgres,
 }
 

@@ -24,7 +24,7 @@ mod report;
 mod run;
 mod show;
 mod signals;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sql;
 mod supervise;
 mod tree;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Command::Show(args) => connect::block_on(show::show(&args)),
         Command::Break(args) => connect::block_on(break_::break_(&args)),
         Command::Watch(args) => connect::block_on(watch::watch(&args)),
-        #[cfg(feature = "postgres")]
+        #[cfg(any(feature = "mysql", feature = "postgres"))]
         Command::Sql(args) => sql::sql(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man => manual::man(),

@@ -6,6 +6,8 @@ mod killed;
 mod limiting;
 mod looking;
 mod losing;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod nested;
 mod once;
 #[cfg(feature = "postgres")]

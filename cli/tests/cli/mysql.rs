@@ -1,0 +1,66 @@
+//! The same in a MariaDB database.
+
+use super::servers::MariaDb;
+use super::working_day::{Semaphores, a_working_day};
+use super::*;
+
+#[test]
+fn a_database_serves_an_operator() {
+    let server = MariaDb::start();
+    a_working_day(&Bench::on(server.url()), Semaphores::Yes);
+}
+
+#[test]
+fn a_wrong_password_and_a_missing_database_are_said() {
+    let server = MariaDb::start();
+    let ran = Bench::on(server.url().replace("secret", "canary")).leasehold(["run", "a", "--", "true"]);
+    let ran = ran.gives(69);
+    assert!(ran.stderr.contains("does not accept the user or the password"), "{ran:?}");
+    assert!(!ran.stderr.contains("canary"), "{ran:?}");
+    server.sql("grant all privileges on nothing.* to leasehold@'%'");
+    let url = server.url();
+    let url = format!("{}nothing", url.strip_suffix("leasehold").unwrap());
+    Bench::on(url).leasehold(["run", "a", "--", "true"]).gives(69).says("there is no database `nothing`");
+}
+
+#[test]
+fn a_dead_server_is_said_at_once() {
+    let server = MariaDb::start();
+    server.kill();
+    let bench = Bench::on(server.url());
+    let started = Instant::now();
+    for args in [&["run", "a", "--", "true"][..], &["ls"], &["show", "a"], &["break", "a", "--yes"]] {
+        bench.leasehold(args).gives(69).says("onnection refused");
+    }
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_server_that_stops_takes_the_command_with_it_in_time() {
+    let server = MariaDb::start();
+    let bench = Bench::on(server.url());
+    let script = "trap 'echo got TERM; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let holder = bench.start_run(&["--lease", "2s", "a"], script);
+    assert_eq!(holder.line(), "ready");
+    let started = Instant::now();
+    server.kill();
+    assert_eq!(holder.line(), "got TERM");
+    assert!(started.elapsed() < Duration::from_millis(3000), "{:?}", started.elapsed());
+    holder.ended().gives(76).says("lost `a` (token ");
+}
+
+#[test]
+fn the_migration_makes_what_a_user_without_rights_needs() {
+    let server = MariaDb::start();
+    server.sql("create user app@'%' identified by 'secret'");
+    server.sql("grant select, insert, update, delete on leasehold.* to app@'%'");
+    let bench = Bench::on(server.url().replace("leasehold:secret", "app:secret"));
+    bench.leasehold(["run", "a", "--", "true"]).gives(69).says("leasehold sql mysql");
+    let printed = bench.leasehold(["sql", "mysql"]).gives(0);
+    server.query(&printed.stdout);
+    server.query(&printed.stdout);
+    bench.leasehold(["run", "a", "--", "true"]).gives(0);
+    let other = bench.leasehold(["sql", "mysql", "--table", "t"]).gives(0);
+    assert!(other.stdout.contains("`t_names`"), "{other:?}");
+    bench.leasehold(["sql", "mysql", "--schema", "s"]).gives(64).says("run the statements in it");
+}
