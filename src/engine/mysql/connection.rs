@@ -64,8 +64,8 @@ enum Reply {
     Unsent(Packet),
 }
 
-/// A connection that has been idle for longer is tried before a request goes over it: the driver does
-/// not notice that the server has closed it.
+/// A connection that has been idle for longer is tried before a request goes over it: the driver
+/// does not notice that the server has closed it.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A connection that is up.

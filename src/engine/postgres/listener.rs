@@ -295,8 +295,8 @@ impl Connector for ListenConnector {
             });
         }
         heard.hearing.send_replace(Hearing::Hears);
-        // What was said before it listened was not heard: that a waiter's turn has come, that a claim
-        // was broken, that something has changed.
+        // What was said before it listened was not heard: that a waiter's turn has come, that a
+        // claim was broken, that something has changed.
         heard.missed();
         abort.0 = None;
         Ok(Session::new(client, 0, task.abort_handle()))
