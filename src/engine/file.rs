@@ -31,18 +31,21 @@ use self::dir::{Dir, Place};
 use self::liveness::{LifeFile, Peers};
 use self::mailbox::Sender;
 use self::session::Session;
-use self::store::{End, Store};
+use self::store::Store;
+use self::transaction::End;
 
 mod cells;
 mod claims;
 mod dir;
 mod failure;
 mod fork;
+mod gate;
 mod liveness;
 mod mailbox;
 mod rows;
 mod session;
 mod store;
+mod transaction;
 mod trust;
 
 /// What the engine promises.

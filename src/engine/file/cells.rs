@@ -5,7 +5,7 @@ use heed::{RoTxn, WithoutTls};
 use super::failure::{failed, unreadable};
 use super::rows::{self, Table};
 use super::session::{Session, forgotten_floor, raise_forgotten_floor};
-use super::store::Transaction;
+use super::transaction::Transaction;
 use crate::engine::table::Notice;
 use crate::engine::table::cell::{CellChange, Loaded, Stamps, StoredCell};
 use crate::engine::table::row::{decode, encode};

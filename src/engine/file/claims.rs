@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::failure::{failed, unreadable};
 use super::rows::{self, LONGEST_KEY, RowError, Rows};
 use super::session::{Session, forgotten_floor, raise_forgotten_floor};
-use super::store::Transaction;
+use super::transaction::Transaction;
 use crate::claim::{Micros, Seat, State, World};
 use crate::engine::table::cell::StoredCell;
 use crate::engine::table::row::{Record, decode, encode};

@@ -1,28 +1,25 @@
 //! The store itself: one memory-mapped file, written by one process at a time.
 //!
-//! A write takes microseconds and happens where it is asked for. Before it, the process takes the *gate*, a file lock.
-//! The store has a lock of its own, but that one can be waited for only without a limit; if a process is stopped
-//! (SIGSTOP) in the middle of a write, the gate is where the others notice, and say so, instead of hanging.
+//! A write takes microseconds and happens where it is asked for, behind the [`Gate`].
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::ops::Bound;
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use heed::types::Bytes;
-use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RwTxn, WithoutTls};
-use rustix::fs::{FlockOperation, OFlags, flock};
+use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, WithoutTls};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 use super::dir::{Dir, FileId, floor_suffices};
 use super::failure::{failed, io_failed};
 use super::fork;
-use super::rows::{SWEPT, Table};
+use super::gate::{self, Gate, Passed};
+use super::rows::Table;
+use super::transaction::{End, Transaction};
 use crate::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 use crate::random;
@@ -33,12 +30,6 @@ const LARGEST: usize = if cfg!(target_pointer_width = "64") { 4 << 30 } else { 2
 pub(super) const LINKS: &str = "links-";
 /// For how long, in microseconds, one look at where the store is serves the calls that grant nothing.
 const LOOK_EVERY: u64 = 100;
-/// How long the gate may be shut. A write takes microseconds.
-const GATE_LIMIT: Duration = Duration::from_secs(3);
-/// How often a gate that is taken is tried again before a thread is sent to wait for it: at once, and after a nap.
-const QUICK_TRIES: u32 = 20;
-const TRIES_AFTER_A_NAP: u32 = 10;
-const NAP: Duration = Duration::from_micros(20);
 
 /// A store that this process has opened. All clients of the process share it: it must be opened only once.
 #[derive(Debug)]
@@ -46,13 +37,11 @@ pub(super) struct Store {
     /// Gone when the store is closed.
     env: Option<Env<WithoutTls>>,
     table: Table,
-    gate: File,
+    gate: Gate,
     /// Which store this is, wherever it lies: the identity of its gate.
     id: FileId,
-    /// The gate keeps processes apart, this keeps threads apart.
-    thread_gate: Mutex<()>,
     /// At most one thread waits for the gate.
-    lane: Arc<tokio::sync::Mutex<()>>,
+    waiting: Arc<tokio::sync::Mutex<()>>,
     floor: AtomicU64,
     pid: u32,
 }
@@ -80,12 +69,7 @@ fn stores() -> MutexGuard<'static, Stores> {
 impl Store {
     /// Opens the store at `dir`, or joins those of this process who have it open.
     pub(super) fn open(dir: &Dir) -> Result<Arc<Store>> {
-        let path = dir.boot.join("gate");
-        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
-        let gate = OpenOptions::new().read(true).write(true).custom_flags(no_link).open(&path);
-        let gate = gate.map_err(|error| io_failed("open", &path, error))?;
-        let found = gate.metadata().map_err(|error| io_failed("look at", &path, error))?;
-        let id = FileId::of(&found);
+        let (gate, id) = Gate::open(dir)?;
         loop {
             let mut stores = stores();
             match stores.open.get(&id).map(Weak::upgrade) {
@@ -107,8 +91,7 @@ impl Store {
                         table,
                         gate,
                         id,
-                        thread_gate: Mutex::new(()),
-                        lane: Arc::default(),
+                        waiting: Arc::default(),
                         floor: AtomicU64::new(floor),
                         pid: fork::pid(),
                     });
@@ -141,33 +124,33 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
     {
-        if let Some(gate) = self.try_gate(dir)? {
-            return self.write_behind(gate, dir, work);
+        if let Some(passed) = self.gate.try_pass(dir)? {
+            return self.write_behind(passed, dir, work);
         }
-        match tokio::time::timeout(GATE_LIMIT, self.write_in_lane(dir, work)).await {
+        match tokio::time::timeout(gate::LIMIT, self.write_on_thread(dir, work)).await {
             Ok(written) => written,
-            Err(_) => Err(gate_stuck(&dir.root, &self.gate)),
+            Err(_) => Err(self.gate.stuck(&dir.root)),
         }
     }
 
     /// Sends a thread to wait for the gate.
-    async fn write_in_lane<T, F>(self: &Arc<Store>, dir: &Arc<Dir>, work: F) -> Result<T>
+    async fn write_on_thread<T, F>(self: &Arc<Store>, dir: &Arc<Dir>, work: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
     {
-        let lane = Arc::clone(&self.lane).lock_owned().await;
+        let waiting = Arc::clone(&self.waiting).lock_owned().await;
         let wanted = Wanted::default();
         let (store, dir, still_wanted) = (Arc::clone(self), Arc::clone(dir), Arc::clone(&wanted.0));
         let written = tokio::task::spawn_blocking(move || {
-            let _lane = lane;
-            let gate = store.wait_for_gate(&dir)?;
+            let _waiting = waiting;
+            let passed = store.gate.pass(&dir)?;
             // The caller may have gone while the gate was shut. Once past this line the write is finished before
             // anybody else passes the gate, so a caller that goes later finds it done.
             if !still_wanted.load(Ordering::Acquire) {
                 return Err(gone(&dir.root));
             }
-            store.write_behind(gate, &dir, work)
+            store.write_behind(passed, &dir, work)
         });
         let written = written.await;
         drop(wanted);
@@ -180,7 +163,7 @@ impl Store {
 
     fn write_behind<T>(
         &self,
-        gate: Gate<'_>,
+        passed: Passed<'_>,
         dir: &Dir,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
@@ -194,44 +177,8 @@ impl Store {
         } else {
             transaction.txn.abort();
         }
-        drop(gate);
+        drop(passed);
         Ok(done)
-    }
-
-    fn try_gate(&self, dir: &Dir) -> Result<Option<Gate<'_>>> {
-        for attempt in 0..QUICK_TRIES + TRIES_AFTER_A_NAP {
-            let thread = match self.thread_gate.try_lock() {
-                Ok(thread) => Some(thread),
-                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => None,
-            };
-            if let Some(thread) = thread {
-                match flock(&self.gate, FlockOperation::NonBlockingLockExclusive) {
-                    Ok(()) => return Ok(Some(Gate { file: &self.gate, _thread: thread })),
-                    Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(gate_failed(dir, error)),
-                }
-            }
-            if attempt < QUICK_TRIES {
-                std::hint::spin_loop();
-            } else {
-                // Whoever holds the gate may be waiting for this very core. A nap is fairer than to yield: the
-                // scheduler puts those first who slept.
-                std::thread::sleep(NAP);
-            }
-        }
-        Ok(None)
-    }
-
-    fn wait_for_gate(&self, dir: &Dir) -> Result<Gate<'_>> {
-        let thread = self.thread_gate.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match flock(&self.gate, FlockOperation::LockExclusive) {
-                Ok(()) => return Ok(Gate { file: &self.gate, _thread: thread }),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(gate_failed(dir, error)),
-            }
-        }
     }
 
     /// Makes sure that this is the process that opened the store.
@@ -314,15 +261,10 @@ pub(super) fn gone(root: &Path) -> Error {
     }
 }
 
-fn open_first(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table)> {
+fn open_first(dir: &Dir, gate: &Gate) -> Result<(Env<WithoutTls>, Table)> {
     // One process at a time, so that the first finishes the files before others see them.
-    lock_within(gate, GATE_LIMIT).map_err(|error| match error {
-        rustix::io::Errno::WOULDBLOCK => gate_stuck(&dir.root, gate),
-        error => io_failed("lock", &dir.boot.join("gate"), error.into()),
-    })?;
-    let opened = open_env(dir, gate);
-    flock(gate, FlockOperation::Unlock).ok();
-    opened
+    let _passed = gate.pass_in_time(dir)?;
+    open_env(dir, gate.file())
 }
 
 fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table)> {
@@ -421,62 +363,6 @@ fn finish_files(dir: &Dir) -> Result<()> {
     Ok(())
 }
 
-/// Locks a file, and gives up after a while.
-fn lock_within(file: &File, limit: Duration) -> rustix::io::Result<()> {
-    const AGAIN: Duration = Duration::from_millis(1);
-    let give_up = SystemClock.now() + limit;
-    loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) if SystemClock.now() < give_up => {
-                std::thread::sleep(AGAIN);
-            }
-            done => return done,
-        }
-    }
-}
-
-fn gate_failed(dir: &Dir, error: rustix::io::Errno) -> Error {
-    io_failed("lock", &dir.boot.join("gate"), error.into())
-}
-
-/// Somebody has been writing for seconds: a process that is stopped, or a disk that hangs.
-fn gate_stuck(root: &Path, gate: &File) -> Error {
-    let who = gate_holder(gate).map_or_else(String::new, |pid| format!(" by process {pid}"));
-    Error::Unavailable {
-        engine: "file",
-        what: format!(
-            "the store `{}` has been locked for {GATE_LIMIT:?}{who}; if that process is stopped, continue or kill it",
-            root.display()
-        ),
-        source: None,
-    }
-}
-
-/// The process that has locked a file, as the kernel lists it.
-fn gate_holder(gate: &File) -> Option<u32> {
-    use std::os::unix::fs::MetadataExt as _;
-    let inode = gate.metadata().ok()?.ino().to_string();
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let (kind, pid, file) = (fields.get(1)?, fields.get(4)?, fields.get(5)?);
-        (*kind == "FLOCK" && file.rsplit(':').next() == Some(&inode)).then(|| pid.parse().ok())?
-    })
-}
-
-/// The right to write.
-struct Gate<'a> {
-    file: &'a File,
-    _thread: MutexGuard<'a, ()>,
-}
-
-impl Drop for Gate<'_> {
-    fn drop(&mut self) {
-        // Can only fail if the file was never locked.
-        flock(self.file, FlockOperation::Unlock).ok();
-    }
-}
-
 /// Says no once it is dropped.
 struct Wanted(Arc<AtomicBool>);
 
@@ -492,50 +378,12 @@ impl Drop for Wanted {
     }
 }
 
-/// How a transaction ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    Commit,
-    Abort,
-}
-
-/// A write that is going on: all of it is stored, or nothing.
-pub(super) struct Transaction<'a> {
-    pub(super) txn: RwTxn<'a>,
-    pub(super) table: Table,
-    pub(super) now: u64,
-    pub(super) end: End,
-}
-
-impl Transaction<'_> {
-    pub(super) fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
-        self.table.get(&self.txn, key).map_err(failed)
-    }
-
-    pub(super) fn put(&mut self, key: &[u8], row: &[u8]) -> Result<()> {
-        self.table.put(&mut self.txn, key, row).map_err(failed)
-    }
-
-    pub(super) fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.table.delete(&mut self.txn, key).map(|_| ()).map_err(failed)
-    }
-
-    /// The keys that start with `prefix`.
-    pub(super) fn keys(&self, prefix: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let rows = self.table.prefix_iter(&self.txn, prefix).map_err(failed)?;
-        rows.map(|row| Ok(row.map_err(failed)?.0.to_vec())).collect()
-    }
-
-    /// The keys of names and cells from `start` on, at most so many.
-    pub(super) fn keys_from(&self, start: &[u8], most: usize) -> Result<Vec<Vec<u8>>> {
-        let range = (Bound::Included(start.max(SWEPT.start)), Bound::Excluded(SWEPT.end));
-        let rows = self.table.range(&self.txn, &range).map_err(failed)?;
-        rows.take(most).map(|row| Ok(row.map_err(failed)?.0.to_vec())).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rustix::fs::{FlockOperation, flock};
+
     use super::*;
     use crate::engine::file::dir::Place;
 
@@ -559,7 +407,7 @@ mod tests {
         flock(&other, FlockOperation::Unlock).expect("open");
         // The thread that waited goes through, and the next write after it.
         store.write(&dir, |_| Ok(())).await.expect("the store is fine");
-        drop(store.lane.lock().await);
+        drop(store.waiting.lock().await);
         assert!(!written.load(Ordering::Acquire));
     }
 }
