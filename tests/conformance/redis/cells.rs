@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_clock_that_is_set_back_is_not_seen_by_a_rule,
             a_rule_leaves_nothing_behind_for_ever,
             cells_in_different_slots_are_refused,
+            a_latch_counts_on_the_server_as_in_memory,
         ]
     )
     .cases
@@ -111,5 +112,34 @@ async fn cells_in_different_slots_are_refused(_: Ground) {
         let count = number as u64 + 1;
         assert_eq!(way.add(&*near, &tagged, &add(1)).await.values, [count; 2]);
         assert_eq!(way.add(&*prefixed, &apart, &add(1)).await.values, [count; 2]);
+    }
+}
+
+/// The twin of a rule against its pure step, which `memory` runs.
+async fn a_latch_counts_on_the_server_as_in_memory(mut ground: Ground) {
+    let (server, memory) = (ground.client().await, leasehold::connect("memory:").await.expect("a client"));
+    let mut dice = 7u64;
+    let mut roll = |sides: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) % sides
+    };
+    let mut seen = std::collections::BTreeMap::<String, u32>::new();
+    for _ in 0..300 {
+        let (name, count) = (format!("latch{}", roll(30)), [1, 2, 5, u32::MAX][roll(4) as usize]);
+        let mut answers = Vec::new();
+        for client in [&server, &memory] {
+            let latch = client.latch(&name, count).expect("a name");
+            let said = |answer: Result<u32, Error>| match answer {
+                Ok(left) => left.to_string(),
+                Err(error) => error.to_string(),
+            };
+            answers.push((said(latch.count_down().await), said(latch.left().await)));
+        }
+        assert_eq!(answers[0], answers[1], "{name} from {count}");
+        let kind = if answers[0].0.contains("counts from") { "refused" } else { answers[0].0.as_str() };
+        *seen.entry(kind.to_owned()).or_default() += 1;
+    }
+    for kind in ["refused", "0", "1", "4", "4294967294"] {
+        assert!(seen.contains_key(kind), "{kind} is not in {seen:?}");
     }
 }
