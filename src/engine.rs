@@ -1,24 +1,28 @@
 //! The contract between the client and the engine that keeps its claims.
 //!
-//! An engine keeps two kinds of things: claims (see [`crate::claim`]) and cells (small values that are
-//! read and replaced atomically, see [`cell`]). Everything else, the local queue, renewal, guards,
-//! locks and the kit, is built on this trait once and for all engines.
+//! An engine keeps two kinds of things: claims (see [`crate::claim`]) and cells (small values that
+//! are read and replaced atomically, see [`cell`]). Everything else, the local queue, renewal,
+//! guards, locks and the kit, is built on this trait once and for all engines.
 //!
 //! The ten clauses that an engine signs:
 //!
-//! 1. **Exclusion.** The weights of the live claims on a name never exceed its capacity. Asking with another
-//!    capacity while the name is in use is refused.
-//! 2. **Order.** Claims are granted first come, first served. A waiter that died is passed over within seconds.
+//! 1. **Exclusion.** The weights of the live claims on a name never exceed its capacity. Asking
+//!    with another capacity while the name is in use is refused.
+//! 2. **Order.** Claims are granted first come, first served. A waiter that died is passed over
+//!    within seconds.
 //! 3. **Tokens.** A grant's tokens are greater than any given before on that name.
 //! 4. **Time.** The engine's clock decides when a lease is over, inside the engine.
-//! 5. **Idempotence.** Acquire, renew and release can be repeated with the same owner. A release by a stale
-//!    owner frees nobody's claim.
-//! 6. **Cancel safety.** A call whose future was dropped has either happened before the drop or never happens,
-//!    or is undone by the release that the client sends after it.
-//! 7. **Waking.** A release hands the name to the next waiter in the same atomic step where that is possible, and
-//!    wakes that waiter alone through [`Hints`]. Hints may be lost; the client asks again in time.
-//! 8. **Loss.** A renewal says definitely *gone* or definitely *renewed*; anything else is an error.
-//! 9. **Refusal.** What the engine can not promise it refuses with `Unsupported`; [`Guarantees`] says what it can.
+//! 5. **Idempotence.** Acquire, renew and release can be repeated with the same owner. A release by
+//!    a stale owner frees nobody's claim.
+//! 6. **Cancel safety.** A call whose future was dropped has either happened before the drop or
+//!    never happens, or is undone by the release that the client sends after it.
+//! 7. **Waking.** A release hands the name to the next waiter in the same atomic step where that is
+//!    possible, and wakes that waiter alone through [`Hints`]. Hints may be lost; the client asks
+//!    again in time.
+//! 8. **Loss.** A renewal says definitely *gone* or definitely *renewed*; anything else is an
+//!    error.
+//! 9. **Refusal.** What the engine can not promise it refuses with `Unsupported`; [`Guarantees`]
+//!    says what it can.
 //! 10. **Names.** Any string works, case-sensitive.
 
 use std::fmt;
@@ -61,8 +65,8 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// Where claims and cells are kept.
 ///
-/// Users hold [`crate::Client`] and its locks; this trait is for those who write an engine. CONTRIBUTING.md has the
-/// checklist.
+/// Users hold [`crate::Client`] and its locks; this trait is for those who write an engine.
+/// CONTRIBUTING.md has the checklist.
 pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// What this engine, as it is set up, promises.
     fn guarantees(&self) -> Guarantees;
@@ -75,9 +79,10 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     /// Which of the engine's servers keeps a name; names with the same number share one.
     ///
-    /// The client renews the claims of each server in calls of their own, so that a server that does not
-    /// answer costs nobody a lease on another one. Calls for different servers, and for leases of
-    /// different lengths, run at the same time; the engine must not make one wait for another.
+    /// The client renews the claims of each server in calls of their own, so that a server that
+    /// does not answer costs nobody a lease on another one. Calls for different servers, and for
+    /// leases of different lengths, run at the same time; the engine must not make one wait for
+    /// another.
     fn shard(&self, _name: &Name) -> u64 {
         0
     }
@@ -85,19 +90,22 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Renews many claims of one shard at once; one verdict for each, in order.
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>>;
 
-    /// Gives a claim back, or leaves the queue. `used` is the highest token used of the claim's block.
+    /// Gives a claim back, or leaves the queue. `used` is the highest token used of the claim's
+    /// block.
     fn release<'a>(&'a self, name: &'a Name, owner: OwnerId, used: u64) -> Reply<'a, Released>;
 
     /// Changes a claim that is held.
     fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer>;
 
-    /// Changes the capacity of a name that is in use. `declared` is the capacity that its users ask with.
+    /// Changes the capacity of a name that is in use. `declared` is the capacity that its users ask
+    /// with.
     fn resize<'a>(&'a self, name: &'a Name, declared: u32, capacity: u32) -> Reply<'a, ()>;
 
     /// What is known of a name; `seen` is the last change of leadership that the caller knows of.
     fn look<'a>(&'a self, name: &'a Name, seen: u64) -> Reply<'a, View>;
 
-    /// The names in use, in order, that start with `prefix`, after `after`, at most `limit` of them.
+    /// The names in use, in order, that start with `prefix`, after `after`, at most `limit` of
+    /// them.
     fn list<'a>(
         &'a self,
         family: Family,
@@ -112,18 +120,18 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Reads cells at one moment. They are different, and at most [`MOST_CELLS`].
     fn read<'a>(&'a self, names: &'a [Name]) -> Reply<'a, Cells>;
 
-    /// Writes to cells if all of them are still at the versions that were read. Otherwise nothing is
-    /// written.
+    /// Writes to cells if all of them are still at the versions that were read. Otherwise nothing
+    /// is written.
     ///
     /// Every cell that is written gets a version that it has not had before, and as its time of
     /// change the engine's clock or the latest time of change of these cells.
     fn swap(&self, swaps: Vec<Swap>) -> Reply<'_, Swapped>;
 
-    /// Applies a rule to cells, in one atomic step: see [`cell`] for what is promised. The answer is
-    /// the rule's.
+    /// Applies a rule to cells, in one atomic step: see [`cell`] for what is promised. The answer
+    /// is the rule's.
     ///
-    /// The default reads and swaps until it wins. An engine that can run the rule where the cells are
-    /// does that.
+    /// The default reads and swaps until it wins. An engine that can run the rule where the cells
+    /// are does that.
     fn apply<'a>(&'a self, names: &'a [Name], rule: &'a Arc<dyn Rule>) -> Reply<'a, Vec<u8>> {
         Box::pin(apply_by_swap(self, names, rule))
     }
@@ -138,8 +146,8 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         Connection::Up
     }
 
-    /// A descriptor that keeps this client's claims alive in whatever process has it open, if the engine
-    /// can do that: see [`crate::Client::lifeline`].
+    /// A descriptor that keeps this client's claims alive in whatever process has it open, if the
+    /// engine can do that: see [`crate::Client::lifeline`].
     ///
     /// # Errors
     ///
@@ -148,8 +156,8 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Statements that check in a transaction of the caller's that a claim is current, if the engine is
-    /// a database: see [`crate::Guard::verify_sql`].
+    /// Statements that check in a transaction of the caller's that a claim is current, if the
+    /// engine is a database: see [`crate::Guard::verify_sql`].
     fn verify_sql(&self, _name: &Name, _token: u64) -> Option<VerifySql> {
         None
     }
@@ -157,7 +165,8 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Lets go of what the engine holds outside this process: connections, its seat.
     fn close(&self) -> Reply<'_, ()>;
 
-    /// Why the engine can not be reached at the moment, if it knows: said where a call was not answered in time.
+    /// Why the engine can not be reached at the moment, if it knows: said where a call was not
+    /// answered in time.
     fn trouble(&self) -> Option<String> {
         None
     }
@@ -165,8 +174,9 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
 /// Statements that check, in a transaction of the caller's, that a claim is current.
 ///
-/// Both take two parameters: the key of the name as bytes, and the token as a 64-bit number. They lock
-/// the row of the name until the transaction ends, so nobody else can take the name before that.
+/// Both take two parameters: the key of the name as bytes, and the token as a 64-bit number. They
+/// lock the row of the name until the transaction ends, so nobody else can take the name before
+/// that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifySql {
@@ -186,8 +196,8 @@ pub struct VerifySql {
 pub enum Connection {
     /// There is one.
     Up,
-    /// There is none. The number counts the connections that there were: while it stays the same, nothing was
-    /// sent.
+    /// There is none. The number counts the connections that there were: while it stays the same,
+    /// nothing was sent.
     Down(u64),
 }
 
@@ -322,8 +332,9 @@ pub struct Hints(Arc<dyn Fn(Hint) + Send + Sync>);
 pub enum Hint {
     /// It may be this owner's turn.
     Wake(OwnerId),
-    /// It is this owner's turn, and this is its grant. It is good for as long as [`crate::claim::CONFIRM`] after the owner
-    /// last asked, provided that it has not asked again since.
+    /// It is this owner's turn, and this is its grant. It is good for as long as
+    /// [`crate::claim::CONFIRM`] after the owner last asked, provided that it has not asked again
+    /// since.
     Granted {
         /// Whose turn it is.
         owner: OwnerId,

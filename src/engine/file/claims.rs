@@ -127,8 +127,8 @@ impl Session {
         })
     }
 
-    /// Clears away a few rows that nobody may ever ask for again: what dead clients held, cells that
-    /// have expired. Called now and then, it goes round the whole store.
+    /// Clears away a few rows that nobody may ever ask for again: what dead clients held, cells
+    /// that have expired. Called now and then, it goes round the whole store.
     pub(super) fn sweep(&self, transaction: &mut Transaction<'_>) -> Result<Vec<Notice>> {
         const ROWS: usize = 32;
         let cursor = transaction.get(rows::CURSOR)?.map_or_else(Vec::new, <[u8]>::to_vec);

@@ -12,9 +12,10 @@
 //!     data.mdb lock.mdb the claims
 //! ```
 //!
-//! When the machine goes down every holder is dead, so claims need not survive it, and nothing is flushed to disk
-//! when a name is taken. A store of another boot may be damaged; it is never opened, only thrown away. Tokens keep
-//! rising because they start above the floor, which is written through to the disk before it is used.
+//! When the machine goes down every holder is dead, so claims need not survive it, and nothing is
+//! flushed to disk when a name is taken. A store of another boot may be damaged; it is never
+//! opened, only thrown away. Tokens keep rising because they start above the floor, which is
+//! written through to the disk before it is used.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -40,9 +41,10 @@ const FLOOR_SPAN: Duration = Duration::from_secs(600);
 /// When less than this is left of it, it is written anew.
 const FLOOR_MARGIN: Duration = Duration::from_secs(120);
 
-/// The store's lock file as it is before the store is first opened. It is mapped for writing, and a hole in it would kill
-/// the process when the disk is full; so it is filled here, and nobody but the store opens it from then on. Its size
-/// says how many processes can read at the same time: about a thousand.
+/// The store's lock file as it is before the store is first opened. It is mapped for writing, and a
+/// hole in it would kill the process when the disk is full; so it is filled here, and nobody but
+/// the store opens it from then on. Its size says how many processes can read at the same time:
+/// about a thousand.
 static LOCK_FILE: [u8; 65_664] = [0; 65_664];
 
 /// What follows `file:` in a URL.
@@ -75,8 +77,8 @@ impl Place {
     }
 }
 
-/// The same directory for all processes of a user, whatever is in their environment: a job that cron runs and one that
-/// is typed in must exclude each other.
+/// The same directory for all processes of a user, whatever is in their environment: a job that
+/// cron runs and one that is typed in must exclude each other.
 fn default_dir() -> Result<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/leasehold"));
@@ -111,7 +113,8 @@ pub(super) struct Dir {
     pub(super) root: PathBuf,
     /// The part for this boot.
     pub(super) boot: PathBuf,
-    /// The gate, by the path that the user gave. Others will look for the store there, wherever it is now.
+    /// The gate, by the path that the user gave. Others will look for the store there, wherever it
+    /// is now.
     pub(super) gate: CString,
     /// When the store was last seen there, in microseconds of the system's clock.
     pub(super) seen_at: AtomicU64,
@@ -216,8 +219,8 @@ fn make_root(place: &Place) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// Makes a directory that is at no time open to more than it is meant for. The umask narrows it, and `mkdir` does not set
-/// the group for new files; that is put right afterwards.
+/// Makes a directory that is at no time open to more than it is meant for. The umask narrows it,
+/// and `mkdir` does not set the group for new files; that is put right afterwards.
 fn make_dir(path: &Path, share: Share) -> io::Result<()> {
     let wanted = share.dir_mode();
     match DirBuilder::new().mode(wanted & 0o777).create(path) {
@@ -265,7 +268,8 @@ fn network_kind(magic: u32) -> Option<&'static str> {
     NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, kind)| *kind)
 }
 
-/// Shared memory and file locks do not work across machines, and on many network file systems not on one either.
+/// Shared memory and file locks do not work across machines, and on many network file systems not
+/// on one either.
 fn refuse_network(root: &Path) -> Result<()> {
     let found = rustix::fs::statfs(root).map_err(|error| io_failed("look at", root, error.into()))?;
     #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a magic number of 32 bits")]
@@ -294,9 +298,9 @@ fn refuse_network(root: &Path) -> Result<()> {
 
 /// True if the time since boot is surely the one that the store was made with.
 ///
-/// The wall clock runs beside it at the same speed. If it still does, nothing was shifted, and that is seen without a
-/// look into /proc, which a command that starts would feel. If not, the wall clock may have been set, or the time since
-/// boot is another one here: then it is worth the look.
+/// The wall clock runs beside it at the same speed. If it still does, nothing was shifted, and that
+/// is seen without a look into /proc, which a command that starts would feel. If not, the wall
+/// clock may have been set, or the time since boot is another one here: then it is worth the look.
 fn agrees_with_the_wall_clock(base: u64) -> bool {
     const CLOSE: u64 = 100;
     (base + SystemClock.now().as_micros()).abs_diff(wall_clock()) < CLOSE
@@ -308,7 +312,8 @@ fn wall_clock() -> u64 {
 
 /// Leases are counted on the time since boot, which must be the same for all.
 fn refuse_foreign_time() -> Result<()> {
-    // The number that the kernel gives to the time namespace that everybody starts in: nothing is shifted there.
+    // The number that the kernel gives to the time namespace that everybody starts in: nothing is
+    // shifted there.
     const FIRST: u64 = 0xefff_fffa;
     if fs::metadata("/proc/self/ns/time").is_ok_and(|namespace| namespace.ino() == FIRST) {
         return Ok(());
@@ -336,7 +341,8 @@ fn boot_id() -> Result<String> {
     Ok(id.trim().to_owned())
 }
 
-/// Checks what the directory is; marks an empty one as ours. Says how it is shared, and so who may have made what is in it.
+/// Checks what the directory is; marks an empty one as ours. Says how it is shared, and so who may
+/// have made what is in it.
 fn read_format(root: &Path, asked: Share) -> Result<(Share, Trust)> {
     let path = root.join("format");
     let found = fs::symlink_metadata(root).map_err(|error| io_failed("look at", root, error))?;

@@ -1,4 +1,5 @@
-//! What goes wrong with a store, in the words of the crate: the one place where the driver's errors are read.
+//! What goes wrong with a store, in the words of the crate: the one place where the driver's errors
+//! are read.
 
 use std::io;
 use std::path::Path;

@@ -1,9 +1,10 @@
 //! What a forked child must leave alone.
 //!
-//! A child that was forked without exec has a copy of everything that its parent has. Some of it stands for something
-//! outside: the file of a seat, the name of a socket, the event queue of the parent's runtime, the store's place in the
-//! driver's table. To clean that up is the parent's business. A child may keep its copy of a client or drop it; either
-//! does nothing. Closing a descriptor is harmless: what it locks stays locked while the parent has it open.
+//! A child that was forked without exec has a copy of everything that its parent has. Some of it
+//! stands for something outside: the file of a seat, the name of a socket, the event queue of the
+//! parent's runtime, the store's place in the driver's table. To clean that up is the parent's
+//! business. A child may keep its copy of a client or drop it; either does nothing. Closing a
+//! descriptor is harmless: what it locks stays locked while the parent has it open.
 
 use std::ops::Deref;
 

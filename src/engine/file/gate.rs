@@ -1,8 +1,8 @@
 //! The gate: a lock on a file, which whoever writes to the store takes first.
 //!
-//! The store has a lock of its own, but that one can be waited for only without a limit. If a process
-//! is stopped (SIGSTOP) in the middle of a write, the gate is where the others notice, and say so,
-//! instead of hanging.
+//! The store has a lock of its own, but that one can be waited for only without a limit. If a
+//! process is stopped (SIGSTOP) in the middle of a write, the gate is where the others notice, and
+//! say so, instead of hanging.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -20,8 +20,8 @@ use crate::error::{Error, Result};
 
 /// How long the gate may be shut. A write takes microseconds.
 pub(super) const LIMIT: Duration = Duration::from_secs(3);
-/// How often a gate that is shut is tried again before a thread is sent to wait for it: at once, and
-/// after a nap.
+/// How often a gate that is shut is tried again before a thread is sent to wait for it: at once,
+/// and after a nap.
 const QUICK_TRIES: u32 = 20;
 const TRIES_AFTER_A_NAP: u32 = 10;
 const NAP: Duration = Duration::from_micros(20);
@@ -81,8 +81,8 @@ impl Gate {
             if attempt < QUICK_TRIES {
                 std::hint::spin_loop();
             } else {
-                // Whoever has passed may be waiting for this very core. A nap is fairer than to yield: the
-                // scheduler puts those first who slept.
+                // Whoever has passed may be waiting for this very core. A nap is fairer than to
+                // yield: the scheduler puts those first who slept.
                 std::thread::sleep(NAP);
             }
         }

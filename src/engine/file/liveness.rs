@@ -61,9 +61,9 @@ impl LifeFile {
         Ok(LifeFile { path: NotInChild::new(path), locked, process: None })
     }
 
-    /// A copy of the locked pipe. Whoever has it open keeps the client alive, for the lock belongs to the
-    /// pipe as it was opened and not to a process. So that the others can tell when nobody renews any more, the
-    /// process locks a second file, which it keeps to itself.
+    /// A copy of the locked pipe. Whoever has it open keeps the client alive, for the lock belongs
+    /// to the pipe as it was opened and not to a process. So that the others can tell when nobody
+    /// renews any more, the process locks a second file, which it keeps to itself.
     pub(super) fn lifeline(&mut self, dir: &Dir) -> Result<OwnedFd> {
         if self.process.is_none() {
             let path = process_path(&self.path);
@@ -104,7 +104,8 @@ fn lock_and_show(file: &File, new: &Path, path: &Path, share: Share) -> io::Resu
     fs::rename(new, path)
 }
 
-/// Removes what shows that a client lives. The second file goes first, so that it is never left alone.
+/// Removes what shows that a client lives. The second file goes first, so that it is never left
+/// alone.
 fn remove_files(path: &Path) {
     fs::remove_file(process_path(path)).ok();
     fs::remove_file(path).ok();
@@ -162,8 +163,8 @@ impl Peers {
         }
     }
 
-    /// True if the client's process has ended and its lifeline has not: its claims stand, and nobody renews
-    /// them.
+    /// True if the client's process has ended and its lifeline has not: its claims stand, and
+    /// nobody renews them.
     pub(super) fn kept(&self, dir: &Dir, seat: Seat) -> bool {
         let ended = match File::open(process_path(&alive_path(dir, seat))) {
             Ok(file) => !locked_by_other(&file),

@@ -27,8 +27,8 @@ pub(super) fn wake_path(boot: &Path, seat: Seat) -> PathBuf {
     boot.join("wake").join(seat.to_string())
 }
 
-/// The addresses of sockets in a directory. The name of a socket may be 107 bytes long at most; a longer one is reached
-/// through the open directory.
+/// The addresses of sockets in a directory. The name of a socket may be 107 bytes long at most; a
+/// longer one is reached through the open directory.
 #[derive(Debug)]
 struct Addresses {
     boot: PathBuf,

@@ -80,7 +80,8 @@ pub(super) fn cell_key(name: &Name) -> Vec<u8> {
     key
 }
 
-/// The start of the keys of rows that belong to a name. With the length in it, no name's rows start like another's.
+/// The start of the keys of rows that belong to a name. With the length in it, no name's rows start
+/// like another's.
 fn prefix(kind: u8, name_key: &[u8]) -> Vec<u8> {
     let (family, folded) = (name_key[1], &name_key[2..]);
     let length = u16::try_from(folded.len()).unwrap_or(u16::MAX).to_be_bytes();

@@ -44,8 +44,8 @@ impl Session {
         seat != self.seat && (self.peers.kept(&self.dir, seat) || self.moved())
     }
 
-    /// True if the store was moved since the write began: then nobody's files are found, and nothing
-    /// follows from that.
+    /// True if the store was moved since the write began: then nobody's files are found, and
+    /// nothing follows from that.
     fn moved(&self) -> bool {
         !self.store.in_place(&self.dir).unwrap_or(false)
     }

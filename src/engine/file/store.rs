@@ -24,14 +24,17 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
 use crate::random;
 
-/// The most that a store can grow to. Address space, not disk: the file is as large as what is in it.
+/// The most that a store can grow to. Address space, not disk: the file is as large as what is in
+/// it.
 const LARGEST: usize = if cfg!(target_pointer_width = "64") { 4 << 30 } else { 256 << 20 };
 /// How the names of directories start that are there only while the store is opened by other names.
 pub(super) const LINKS: &str = "links-";
-/// For how long, in microseconds, one look at where the store is serves the calls that grant nothing.
+/// For how long, in microseconds, one look at where the store is serves the calls that grant
+/// nothing.
 const LOOK_EVERY: u64 = 100;
 
-/// A store that this process has opened. All clients of the process share it: it must be opened only once.
+/// A store that this process has opened. All clients of the process share it: it must be opened
+/// only once.
 #[derive(Debug)]
 pub(super) struct Store {
     /// Gone when the store is closed.
@@ -51,7 +54,8 @@ static STORES: LazyLock<Mutex<Stores>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
 struct Stores {
-    /// Which process that is. A forked child starts anew: it must not use what its parent has opened.
+    /// Which process that is. A forked child starts anew: it must not use what its parent has
+    /// opened.
     pid: u32,
     /// A store is listed until it is closed.
     open: HashMap<FileId, Weak<Store>>,
@@ -118,7 +122,8 @@ impl Store {
         work(&txn, self.table)
     }
 
-    /// Writes: all of it or nothing. If the future is dropped, either the write is done already or it never happens.
+    /// Writes: all of it or nothing. If the future is dropped, either the write is done already or
+    /// it never happens.
     pub(super) async fn write<T, F>(self: &Arc<Store>, dir: &Arc<Dir>, work: F) -> Result<T>
     where
         T: Send + 'static,
@@ -145,8 +150,9 @@ impl Store {
         let written = tokio::task::spawn_blocking(move || {
             let _waiting = waiting;
             let passed = store.gate.pass(&dir)?;
-            // The caller may have gone while the gate was shut. Once past this line the write is finished before
-            // anybody else passes the gate, so a caller that goes later finds it done.
+            // The caller may have gone while the gate was shut. Once past this line the write is
+            // finished before anybody else passes the gate, so a caller that goes later finds it
+            // done.
             if !still_wanted.load(Ordering::Acquire) {
                 return Err(gone(&dir.root));
             }
@@ -167,7 +173,8 @@ impl Store {
         dir: &Dir,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
-        // Read behind the gate, so that no write is dated before the one that went through it first.
+        // Read behind the gate, so that no write is dated before the one that went through it
+        // first.
         let now = dir.base + self.check(dir)?;
         let txn = self.env()?.write_txn().map_err(failed)?;
         let mut transaction = Transaction { txn, table: self.table, now, end: End::Commit };
@@ -195,7 +202,8 @@ impl Store {
     pub(super) fn check(&self, dir: &Dir) -> Result<u64> {
         self.check_process()?;
         let now = SystemClock.now().as_micros();
-        // A look costs a quarter of a write. Whoever is granted a name looks once more, when that is written.
+        // A look costs a quarter of a write. Whoever is granted a name looks once more, when that
+        // is written.
         if now.saturating_sub(dir.seen_at.load(Ordering::Relaxed)) >= LOOK_EVERY {
             self.check_place(dir, now)?;
         }
@@ -215,8 +223,8 @@ impl Store {
         Ok(())
     }
 
-    /// False if the store is no longer where others would look for it: it was removed, moved, or the path leads
-    /// elsewhere now.
+    /// False if the store is no longer where others would look for it: it was removed, moved, or
+    /// the path leads elsewhere now.
     pub(super) fn in_place(&self, dir: &Dir) -> Result<bool> {
         match FileId::at(&dir.gate) {
             Ok(there) => Ok(there == self.id),
@@ -225,7 +233,8 @@ impl Store {
         }
     }
 
-    /// Makes sure that a token can be given out and will never be given again, whatever happens to the machine.
+    /// Makes sure that a token can be given out and will never be given again, whatever happens to
+    /// the machine.
     pub(super) fn reserve(&self, dir: &Dir, last_token: u64) -> Result<()> {
         if !floor_suffices(self.floor.load(Ordering::Acquire), last_token) {
             let floor = dir.raise_floor(last_token)?;
@@ -239,8 +248,8 @@ impl Drop for Store {
     fn drop(&mut self) {
         let Some(env) = self.env.take() else { return };
         if self.pid != fork::pid() {
-            // The child of a fork. To close the parent's copy would also drop the lock that the child has on the same
-            // file if it has opened the store for itself: see `finish_files`.
+            // The child of a fork. To close the parent's copy would also drop the lock that the
+            // child has on the same file if it has opened the store for itself: see `finish_files`.
             std::mem::forget(env);
             return;
         }
@@ -269,8 +278,9 @@ fn open_first(dir: &Dir, gate: &Gate) -> Result<(Env<WithoutTls>, Table)> {
 
 fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table)> {
     let env = match open_env_at(&dir.boot, gate) {
-        // The driver has a table of its own, by path, and opens nothing twice. It is not the store that `stores` would
-        // have given us: either it was inherited by a fork, or it was here before and has been moved away.
+        // The driver has a table of its own, by path, and opens nothing twice. It is not the store
+        // that `stores` would have given us: either it was inherited by a fork, or it was here
+        // before and has been moved away.
         Err(heed::Error::EnvAlreadyOpened) => open_env_by_links(dir, gate)?,
         opened => opened.map_err(failed)?,
     };
@@ -286,8 +296,8 @@ fn open_env(dir: &Dir, gate: &File) -> Result<(Env<WithoutTls>, Table)> {
     Ok((env, table))
 }
 
-/// Opens the store's files where the driver has not seen them before. They are opened once and for all, so nobody
-/// needs the other names afterwards.
+/// Opens the store's files where the driver has not seen them before. They are opened once and for
+/// all, so nobody needs the other names afterwards.
 fn open_env_by_links(dir: &Dir, gate: &File) -> Result<Env<WithoutTls>> {
     let links = dir.boot.join(format!("{LINKS}{}", random::number()?));
     let linked = (|| {
@@ -310,17 +320,19 @@ fn open_env_by_links(dir: &Dir, gate: &File) -> Result<Env<WithoutTls>> {
 fn open_env_at(path: &Path, gate: &File) -> Result<Env<WithoutTls>, heed::Error> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(LARGEST);
-    // SAFETY: the flags and the mapping are sound as long as nobody else truncates the file or writes to it past the
-    // store's own locking. The directory is ours alone: it is private or of one group, it was checked to be on a local
-    // disk and to carry our mark, and its files were made in this boot of the machine, so they were never cut by a
-    // crash. `Store::open` opens it once per process; a copy that a forked child inherited is neither used nor closed.
-    // NO_SYNC gives up durability over a crash of the machine, after which these files are not read again. The
-    // descriptors are borrowed while the store that was just opened has them open.
+    // SAFETY: the flags and the mapping are sound as long as nobody else truncates the file or
+    // writes to it past the store's own locking. The directory is ours alone: it is private or of
+    // one group, it was checked to be on a local disk and to carry our mark, and its files were
+    // made in this boot of the machine, so they were never cut by a crash. `Store::open` opens it
+    // once per process; a copy that a forked child inherited is neither used nor closed. NO_SYNC
+    // gives up durability over a crash of the machine, after which these files are not read again.
+    // The descriptors are borrowed while the store that was just opened has them open.
     #[expect(unsafe_code, reason = "a memory-mapped store can not be opened otherwise")]
     unsafe {
         options.flags(EnvFlags::NO_SYNC);
         let env = options.open(path)?;
-        // The store leaves its file open for the programs that this process starts, who may run as another user.
+        // The store leaves its file open for the programs that this process starts, who may run as
+        // another user.
         for number in descriptors_of(&path.join("data.mdb"), gate) {
             let descriptor = BorrowedFd::borrow_raw(number);
             if fcntl_getfd(descriptor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
@@ -335,7 +347,8 @@ fn open_env_at(path: &Path, gate: &File) -> Result<Env<WithoutTls>, heed::Error>
 
 /// The descriptors of a file that was opened just after the gate, the likely ones first.
 fn descriptors_of(file: &Path, gate: &File) -> impl Iterator<Item = RawFd> {
-    /// Numbers are given out from below, so they are near or lower; the whole list would take longer to walk.
+    /// Numbers are given out from below, so they are near or lower; the whole list would take
+    /// longer to walk.
     const NEAR: RawFd = 16;
     // After the gate comes the store's lock, and then the file, if no other thread opens anything.
     let first = gate.as_raw_fd() + 2;
@@ -346,9 +359,9 @@ fn descriptors_of(file: &Path, gate: &File) -> impl Iterator<Item = RawFd> {
     })
 }
 
-/// Sets the permissions of the store's files, by their names: the store keeps a lock of its own on `lock.mdb`, of the
-/// kind that a process loses when it closes *any* descriptor of the file. Without it the next process to open the
-/// store would take itself for the first and wind it back.
+/// Sets the permissions of the store's files, by their names: the store keeps a lock of its own on
+/// `lock.mdb`, of the kind that a process loses when it closes *any* descriptor of the file.
+/// Without it the next process to open the store would take itself for the first and wind it back.
 fn finish_files(dir: &Dir) -> Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let wanted = dir.share.file_mode();

@@ -1,16 +1,18 @@
 //! Whose directory may be used as a store.
 //!
-//! Who can write to a store can hold beside others, declare them dead, and cut a file that they have mapped, which ends
-//! their process. So a store is used only if nobody can write to it whom its user has not chosen to trust:
+//! Who can write to a store can hold beside others, declare them dead, and cut a file that they
+//! have mapped, which ends their process. So a store is used only if nobody can write to it whom
+//! its user has not chosen to trust:
 //!
-//! * The directory belongs to this user or to root. One that belongs to somebody else is used only if sharing with a
-//!   group was asked for (`share=group`) and its group is one of this process's.
-//! * Nobody else can write to it. Its group can, if it is shared with a group: its mark says so, and was made by this user
-//!   or by root, or sharing was asked for.
+//! * The directory belongs to this user or to root. One that belongs to somebody else is used only
+//!   if sharing with a group was asked for (`share=group`) and its group is one of this process's.
+//! * Nobody else can write to it. Its group can, if it is shared with a group: its mark says so,
+//!   and was made by this user or by root, or sharing was asked for.
 //! * What is in it belongs to its owner, if it is private, and can not be written by everybody.
 //! * Neither it nor what is in it is a symbolic link. Directories above it may be.
-//! * Nobody can put another directory in its place: everybody may write to a directory above it only if that one is
-//!   sticky, as the one for temporary files is. A group may; its members are told apart only by the system.
+//! * Nobody can put another directory in its place: everybody may write to a directory above it
+//!   only if that one is sticky, as the one for temporary files is. A group may; its members are
+//!   told apart only by the system.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
