@@ -75,6 +75,11 @@ pub async fn open(url: &str, options: &Options) -> Result<Box<dyn Engine>> {
     }
 }
 
+/// The URL schemes of this build: `file`, `redis`, `rediss` and so on.
+pub fn schemes() -> impl Iterator<Item = &'static str> {
+    SCHEMES.iter().filter(|row| row.open.is_some()).map(|row| row.scheme)
+}
+
 type Open = for<'a> fn(&'a str, &'a Options) -> Reply<'a, Box<dyn Engine>>;
 
 /// A scheme, and the engine that its URLs are for.

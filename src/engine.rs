@@ -40,6 +40,8 @@ pub mod cell;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
 pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -58,7 +60,7 @@ pub(crate) mod url;
 pub use self::cell::{
     Cell, CellValue, Cells, Decision, MOST_CELLS, Rule, Swap, Swapped, Twin, Write, apply_by_swap,
 };
-pub use crate::connect::open;
+pub use crate::connect::{open, schemes};
 
 /// What a call to an engine gives: a future of its result.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;

@@ -1,7 +1,9 @@
 //! What can be typed.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
@@ -17,10 +19,27 @@ use crate::{duration, exit, name};
 /// again: at once on one machine, when its lease ends elsewhere. Every holder has a token, greater than that of any
 /// holder before; a resource that refuses older tokens is safe even from a holder that was paused and comes back late.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, arg_required_else_help = true, max_term_width = WIDEST)]
+#[command(
+    name = "leasehold",
+    version,
+    long_version = version(),
+    arg_required_else_help = true,
+    max_term_width = WIDEST,
+    after_help = exit::EXAMPLES
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The version, and the engines that this program was built with.
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let schemes = leasehold::engine::schemes().filter(|scheme| *scheme != "memory");
+        let schemes: Vec<String> = schemes.map(|scheme| format!("{scheme}:")).collect();
+        format!("{}\nengines: {}", env!("CARGO_PKG_VERSION"), schemes.join(" "))
+    });
+    &VERSION
 }
 
 /// Help is not wider than this, however wide the terminal is.
@@ -59,6 +78,7 @@ impl Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Hold(Hold),
     Limit(Limit),
     Once(Once),
     Ls(Ls),
@@ -79,8 +99,11 @@ pub(crate) enum Command {
 pub(crate) struct On {
     /// The engine that keeps the names [env: LEASEHOLD_ON] [default: file:]
     ///
-    /// `file:DIR` locks the processes of this machine that name the same directory; `file:` alone is the user's default
-    /// directory. Without this option the variable LEASEHOLD_ON is read.
+    /// `file:DIR` locks the processes of this machine that name the same directory; `file:` alone
+    /// is the user's default directory. Servers are named like `redis://10.0.0.7:6379/` (also
+    /// `rediss:`, `redis+sentinel:`, `redis+cluster:`) or `redlock://a,b,c`. A password in it can
+    /// be seen by others on this machine, in the list of processes: put such a URL into the
+    /// variable LEASEHOLD_ON, which is read without this option.
     #[arg(long = "on", value_name = "URL", help_heading = "Engine")]
     pub(crate) url: Option<String>,
 }
@@ -108,36 +131,109 @@ pub(crate) struct On {
 ///
 /// A run inside a run that holds the same name would wait for itself for ever, so it is refused. Give it --wait or
 /// --no-wait if it should try nevertheless. A shared name inside a shared one, and a slot while there are others, are granted.
+///
+/// -n, -w, -s, -c and -E are those of flock(1).
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = exit::RUN_HELP)]
+#[command(
+    after_long_help = exit::RUN_HELP,
+    override_usage = "leasehold run [OPTIONS] <NAME> -- <CMD>...\n       leasehold run [OPTIONS] <NAME> -c <SCRIPT>"
+)]
 pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) take: Take,
+
+    /// The command to run, after `--`
+    #[arg(value_name = "CMD", last = true, required_unless_present = "script")]
+    pub(crate) command: Vec<OsString>,
+
+    /// Run this text with /bin/sh, instead of a command after `--`
+    #[arg(short = 'c', long = "command", value_name = "SCRIPT", conflicts_with = "command")]
+    pub(crate) script: Option<OsString>,
+
+    /// How long the command has between TERM and KILL if the lease is lost
+    #[arg(long, value_name = "D", default_value = "10s", allow_hyphen_values = true, value_parser = duration::parse)]
+    pub(crate) grace: Duration,
+
+    /// What becomes of the command if leasehold is killed [default: keep on `file:`, stop
+    /// elsewhere]
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) if_killed: Option<IfKilled>,
+}
+
+impl Run {
+    /// The command, word by word.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        match &self.script {
+            Some(script) => vec!["/bin/sh".into(), "-c".into(), script.clone()],
+            None => self.command.clone(),
+        }
+    }
+
+    /// What the holder is called if no label is given: the command, or the first word of a script.
+    pub(crate) fn default_label(&self) -> String {
+        let script = self.script.as_ref().map(|script| script.to_string_lossy());
+        let first = script.as_ref().and_then(|script| script.split_whitespace().next()).map(OsString::from);
+        let program = first.or_else(|| self.command.first().cloned()).unwrap_or_default();
+        Path::new(&program).file_name().map(OsStr::to_string_lossy).unwrap_or_default().into_owned()
+    }
+}
+
+/// Hold a name without a command, until a signal comes
+///
+/// Waits until NAME is free, says so on stdout, and holds it until it gets INT (Ctrl-C), TERM, HUP
+/// or QUIT, or until the time of --for is over. Then it gives the name back.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = exit::HOLD_HELP)]
+pub(crate) struct Hold {
+    #[command(flatten)]
+    pub(crate) take: Take,
+
+    /// Hold it this long at most [default: until a signal comes]
+    #[arg(long = "for", value_name = "D", allow_hyphen_values = true, value_parser = duration::parse)]
+    pub(crate) for_: Option<Duration>,
+
+    /// Print one JSON object when it is held
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What to hold, and how: the same for all commands that hold something.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Take {
     /// What to hold: any text
     #[arg(value_name = "NAME", value_parser = OsStringValueParser::new().try_map(name::parse))]
     pub(crate) name: String,
 
-    /// The command to run, after `--`
-    #[arg(value_name = "CMD", last = true, required = true)]
-    pub(crate) command: Vec<OsString>,
+    /// Hold this name too, all of them or none; can be given again
+    #[arg(
+        short = 'a',
+        long = "also",
+        value_name = "NAME",
+        conflicts_with_all = ["shared", "slots"],
+        value_parser = OsStringValueParser::new().try_map(name::parse)
+    )]
+    pub(crate) also: Vec<String>,
 
     #[command(flatten)]
     pub(crate) on: On,
 
     /// How long the name stays taken if leasehold can not renew it
     ///
-    /// It renews itself: the command may run for as long as it likes. From `10ms` to `24h`.
+    /// It renews itself: the name can be held for as long as you like. From `10ms` to `24h`.
+    /// Durations are written like `500ms`, `1.5s`, `5m`, `1h30m`, or as plain seconds.
     #[arg(long, value_name = "D", default_value = "30s", allow_hyphen_values = true, value_parser = duration::parse_some)]
     pub(crate) lease: Duration,
 
     /// Wait for the name this long at most [default: for ever]
-    #[arg(long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse)]
+    #[arg(short, long, value_name = "D", allow_hyphen_values = true, value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 
     /// Do not wait if the name is taken
-    #[arg(long, conflicts_with = "wait")]
+    #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
     /// Hold it together with others that say --shared
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) shared: bool,
 
     /// Take one of N slots; all users of the name must give the same N
@@ -148,29 +244,41 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 
-    /// How long the command has between TERM and KILL if the lease is lost
-    #[arg(long, value_name = "D", default_value = "10s", allow_hyphen_values = true, value_parser = duration::parse)]
-    pub(crate) grace: Duration,
-
-    /// What becomes of the command if leasehold is killed [default: keep on `file:`, stop elsewhere]
-    #[arg(long, value_name = "WHAT", value_enum)]
-    pub(crate) if_killed: Option<IfKilled>,
-
     /// Keep the name closed this long if the lease runs out (not after a normal end)
     ///
     /// For resources that can not check tokens: it gives a holder that was paused time to find out.
     #[arg(long, value_name = "D", default_value = "0s", hide_default_value = true, allow_hyphen_values = true, value_parser = duration::parse)]
     pub(crate) lock_delay: Duration,
 
-    /// What to end with if the name was not free in time
-    #[arg(long, value_name = "CODE", default_value_t = exit::BUSY)]
+    /// What to end with if the name was not free in time; with 0, nothing is said about it
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::BUSY)]
     pub(crate) exit_if_busy: u8,
+
+    /// Do not say that the name is taken, or that it is waited for
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 }
 
-impl Run {
-    /// Which family the name is of.
+impl Take {
+    /// Which family the names are of.
     pub(crate) fn family(&self) -> Family {
         if self.slots.is_some() { Family::Semaphore } else { Family::Lock }
+    }
+
+    /// All names, each once, in the order in which they were typed.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let mut names = vec![self.name.as_str()];
+        for name in &self.also {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// How long to wait; `None` for ever.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        if self.no_wait { Some(Duration::ZERO) } else { self.wait }
     }
 }
 

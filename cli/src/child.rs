@@ -1,10 +1,9 @@
 //! The command that runs while a name is held.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -50,12 +49,6 @@ impl Ended {
 
 pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(signal).map_or(u8::MAX, |signal| BY_SIGNAL.saturating_add(signal))
-}
-
-/// What a command is called.
-pub(crate) fn program_name(command: &[OsString]) -> String {
-    let program = command.first().map(Path::new);
-    program.and_then(Path::file_name).map(OsStr::to_string_lossy).unwrap_or_default().into_owned()
 }
 
 impl Child {

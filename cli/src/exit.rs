@@ -30,13 +30,32 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// A command that signal N ended gives this and N, as in shells.
 pub(crate) const BY_SIGNAL: u8 = 128;
 
+/// What most people type, for the help and the manual.
+macro_rules! examples {
+    () => {
+        "\
+Examples:
+  One at a time on this machine; the next one waits:
+    leasehold run nightly -- ./backup.sh
+  The same for all machines that reach a server:
+    leasehold run --on redis://10.0.0.7/ nightly -- ./backup.sh
+  In cron: skip it, without a mail, if the last one still runs:
+    leasehold run -n -E 0 nightly -- ./backup.sh"
+    };
+}
+pub(crate) const EXAMPLES: &str = examples!();
+
 /// What the command finds and what `run` ends with, for its help and the manual.
-pub(crate) const RUN_HELP: &str = "\
+pub(crate) const RUN_HELP: &str = concat!(
+    examples!(),
+    "
+
 Environment of the command:
-  LEASEHOLD_NAME      the name
-  LEASEHOLD_TOKEN     the fencing token: greater than that of any earlier holder
+  LEASEHOLD_NAME      NAME, the first one
+  LEASEHOLD_TOKEN     its fencing token: greater than that of any earlier holder
   LEASEHOLD_DEADLINE  when the lease ends unless it is renewed, as of the start, in ms of Unix time
-  LEASEHOLD_HELD      this and what the runs around this one hold, so that a run inside is recognised
+  LEASEHOLD_HELD      all names and tokens of this run and the runs around it, as JSON, so that a run
+                      inside is recognised
 
 Exit codes:
   The command's own code; or
@@ -51,7 +70,22 @@ Exit codes:
   128+N  signal N ended the command, or ended the wait for the name
 
 A release that the engine did not hear, although the lease stood to the end of the command, is told on
-stderr and leaves the command's code as it is; the name is free when the lease ends.";
+stderr and leaves the command's code as it is; the name is free when the lease ends."
+);
+
+/// What `hold` ends with, for its help and the manual.
+pub(crate) const HOLD_HELP: &str = "\
+Exit codes:
+  0      it was held and given back
+  64     the command line is wrong, or it would wait for itself, inside a run that holds the name
+  69     the engine can not be reached or used
+  74     the output could not be written
+  75     the name was not free in time (or the code of --exit-if-busy)
+  76     the lease was lost
+  128+N  signal N ended the wait for the name
+
+In a script, with `held` to wait for:
+  coproc leasehold hold nightly; read -r held <&${COPROC[0]}; …; kill $COPROC_PID";
 
 /// What `limit` ends with, for its help and the manual.
 pub(crate) const LIMIT_HELP: &str = "\
@@ -152,15 +186,43 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
         _ => {
             let text = error.render().to_string();
             let text = text.strip_prefix("error: ").unwrap_or(&text);
-            let tip = if error.kind() == ErrorKind::UnknownArgument && forgot_dashes() {
-                "\n  tip: put `--` before the command: leasehold run NAME -- CMD"
-            } else {
-                ""
+            let tip = match error.kind() {
+                ErrorKind::UnknownArgument if forgot_dashes() => {
+                    Some("put `--` before the command: leasehold run NAME -- CMD".to_owned())
+                }
+                ErrorKind::InvalidSubcommand if !text.contains("tip:") => {
+                    let typed = std::env::args_os().nth(1).unwrap_or_default();
+                    other_word(&typed.to_string_lossy())
+                        .map(|meant| format!("did you mean `leasehold {meant}`?"))
+                }
+                _ => None,
             };
-            print::complain_in_lines(&format!("{text}{tip}"));
+            match tip {
+                // Where the parser puts its own.
+                Some(tip) => print::complain_in_lines(&text.replacen(
+                    "\n\nUsage:",
+                    &format!("\n\n  tip: {tip}\n\nUsage:"),
+                    1,
+                )),
+                None => print::complain_in_lines(text),
+            }
             ExitCode::from(USAGE)
         }
     }
+}
+
+/// The command that others call by the word that was typed, or that is a slip of the finger away.
+fn other_word(typed: &str) -> Option<&'static str> {
+    const COMMANDS: [&str; 6] = ["run", "hold", "ls", "show", "break", "watch"];
+    Some(match typed {
+        "lock" | "exec" | "with" | "flock" => "run NAME -- CMD",
+        "acquire" | "take" | "keep" => "hold NAME",
+        "list" | "names" | "locks" => "ls",
+        "status" | "info" | "get" | "who" => "show NAME",
+        "unlock" | "release" | "remove" | "rm" | "kill" | "steal" | "force" => "break NAME",
+        "tail" | "follow" | "events" | "monitor" => "watch",
+        _ => return COMMANDS.into_iter().find(|command| strsim::osa_distance(command, typed) == 1),
+    })
 }
 
 /// True for `leasehold run NAME CMD`.

@@ -13,6 +13,7 @@ mod child;
 mod connect;
 mod duration;
 mod exit;
+mod hold;
 mod limit;
 mod list;
 mod manual;
@@ -27,6 +28,7 @@ mod signals;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sql;
 mod supervise;
+mod take;
 mod tree;
 mod watch;
 
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
     };
     end(match args.command {
         Command::Run(args) => connect::block_on(run::run(&args)),
+        Command::Hold(args) => connect::block_on(hold::hold(&args)),
         Command::Limit(args) => connect::block_on(limit::limit(&args)),
         Command::Once(args) => connect::block_on(once::once(&args)),
         Command::Ls(args) => connect::block_on(list::list(&args)),

@@ -6,7 +6,7 @@ use clap::CommandFactory as _;
 use clap_mangen::Man;
 
 use crate::args::{Args, Completions};
-use crate::exit::Failure;
+use crate::exit::{EXAMPLES, Failure};
 
 pub(crate) fn completions(args: &Completions) -> Result<u8, Failure> {
     let mut script = Vec::new();
@@ -28,6 +28,7 @@ pub(crate) fn man() -> Result<u8, Failure> {
     for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
         section(part, &mut page)?;
     }
+    tables(EXAMPLES, "SH", &mut page)?;
     io::stdout().write_all(&page)?;
     Ok(0)
 }
@@ -48,15 +49,22 @@ fn section(command: &clap::Command, page: &mut Vec<u8>) -> io::Result<()> {
             None => writeln!(page, "{line}")?,
         }
     }
-    let tables = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-    for line in tables.lines() {
+    let text = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    tables(&text, "SS", page)
+}
+
+/// What stands below the options, line by line as it is. A line that ends in a colon is a heading.
+fn tables(text: &str, heading_macro: &str, page: &mut Vec<u8>) -> io::Result<()> {
+    for line in text.lines() {
         match line.strip_suffix(':').filter(|line| !line.starts_with(' ')) {
-            Some(heading) => writeln!(page, ".SS \"{}\"\n.nf", roff(&heading.to_uppercase()))?,
+            Some(heading) => writeln!(page, ".{heading_macro} \"{}\"\n.nf", roff(&heading.to_uppercase()))?,
             None if line.is_empty() => writeln!(page, ".fi")?,
-            None => writeln!(page, "{}", roff(line.trim_start()))?,
+            // The indentation of the help, less that of the page. A dot or a quote would be a
+            // macro.
+            None => writeln!(page, "\\&{}", roff(line.strip_prefix("  ").unwrap_or(line)))?,
         }
     }
-    if !tables.is_empty() {
+    if !text.is_empty() {
         writeln!(page, ".fi")?;
     }
     Ok(())

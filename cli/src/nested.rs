@@ -4,10 +4,10 @@
 //! tokens is still that of a holder where a run inside looks, the holder is around it: tokens do not repeat, so this needs no
 //! comparison of URLs, and a name that was given back since, or that is held on another engine, is not mistaken.
 
-use leasehold::{Client, Family, Guard};
+use leasehold::{Client, Family};
 use serde::{Deserialize, Serialize};
 
-use crate::args::Run;
+use crate::args::Take;
 use crate::exit::Failure;
 use crate::print::visible;
 
@@ -30,14 +30,14 @@ pub(crate) fn around_us() -> Vec<HeldName> {
     std::env::var(VARIABLE).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
-/// The same for a command that runs under one more name.
-pub(crate) fn with(mut held: Vec<HeldName>, args: &Run, guard: &Guard) -> String {
-    held.push(HeldName {
+/// The same for a command that runs under more names.
+pub(crate) fn with(mut held: Vec<HeldName>, args: &Take, tokens: Vec<(String, u64)>) -> String {
+    held.extend(tokens.into_iter().map(|(name, token)| HeldName {
         family: args.family().word().into(),
-        name: args.name.clone(),
-        token: guard.token().get(),
+        name,
+        token,
         shared: args.shared,
-    });
+    }));
     serde_json::to_string(&held).unwrap_or_default()
 }
 
@@ -52,20 +52,30 @@ pub(crate) enum Wait {
 }
 
 /// Refuses a wait that could never end.
-pub(crate) async fn check(client: &Client, args: &Run, held: &[HeldName]) -> Result<Wait, Failure> {
+pub(crate) async fn check(client: &Client, args: &Take, held: &[HeldName]) -> Result<Wait, Failure> {
     // One that gives up in time may well be told that the name is taken; or it outlives the run around it, and gets it.
-    if args.no_wait || args.wait.is_some() {
+    if held.is_empty() || args.limit().is_some() {
         return Ok(Wait::Free);
     }
+    let mut wait = Wait::Free;
+    for name in args.names() {
+        if check_name(client, args, name, held).await? == Wait::AtOnceOrNever {
+            wait = Wait::AtOnceOrNever;
+        }
+    }
+    Ok(wait)
+}
+
+async fn check_name(client: &Client, args: &Take, name: &str, held: &[HeldName]) -> Result<Wait, Failure> {
     let family = args.family();
     let mut around: Vec<&HeldName> =
-        held.iter().filter(|held| held.family == family.word() && held.name == args.name).collect();
+        held.iter().filter(|held| held.family == family.word() && held.name == name).collect();
     if around.is_empty() {
         return Ok(Wait::Free);
     }
-    let view = client.look(family, &args.name).await?;
+    let view = client.look(family, name).await?;
     around.retain(|around| view.claims.iter().any(|held| held.claim.token == around.token));
-    let name = visible(&args.name);
+    let name = visible(name);
     if around.is_empty() {
         Ok(Wait::Free)
     } else if family == Family::Semaphore {
@@ -82,7 +92,7 @@ pub(crate) async fn check(client: &Client, args: &Run, held: &[HeldName]) -> Res
 }
 
 /// Says that it could share the name with the runs around it, and could not get it at once.
-pub(crate) fn not_at_once(args: &Run) -> Failure {
+pub(crate) fn not_at_once(args: &Take) -> Failure {
     let name = visible(&args.name);
     refusal(&format!("`{name}` is held by a run around this one, and somebody who wants it alone is next"))
 }

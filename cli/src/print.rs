@@ -12,12 +12,20 @@ pub(crate) const FAINT: Style = Style::new().dimmed();
 const WRONG: Style = AnsiColor::Red.on_default().bold();
 
 /// Says on stderr what went wrong, in one line.
-///
-/// The only way for a message to get there: whatever it quotes (names, labels, URLs, errors of the library), no control
-/// character of it reaches the terminal.
 pub(crate) fn complain(message: &str) {
+    say(WRONG, message);
+}
+
+/// Says on stderr what is going on, in one line: nothing is wrong.
+pub(crate) fn remark(message: &str) {
+    say(FAINT, message);
+}
+
+/// The only way for a message to get to stderr: whatever it quotes (names, labels, URLs, errors of
+/// the library), no control character of it reaches the terminal.
+fn say(style: Style, message: &str) {
     // If stderr is closed there is nobody to tell.
-    writeln!(anstream::stderr(), "{WRONG}leasehold:{WRONG:#} {}", visible(message)).ok();
+    writeln!(anstream::stderr(), "{style}leasehold:{style:#} {}", visible(message)).ok();
 }
 
 /// The same for a text of several lines that has no colours of its own.

@@ -51,9 +51,11 @@ fn write_name(out: &mut impl Write, name: &Name, view: &View) -> io::Result<()> 
     for held in &view.claims {
         writeln!(
             out,
-            "  held by {}{}; lease ends in {} unless renewed",
-            report::describe(held),
+            "  held by {} for {}{}\n    token {}, lease ends in {} unless renewed",
+            report::who(&held.claim.holder),
+            shown(held.held_for),
             Share::new(family, held.claim.weight).remark(),
+            held.claim.token,
             shown(held.ends_in),
         )?;
     }

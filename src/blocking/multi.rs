@@ -89,6 +89,11 @@ impl MultiGuard {
         self.guard.standing()
     }
 
+    /// How long all of them last if no lease is renewed.
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
     /// True unless one is lost.
     pub fn is_held(&self) -> bool {
         self.guard.is_held()

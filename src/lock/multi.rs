@@ -182,6 +182,11 @@ impl MultiGuard {
             .unwrap_or(Standing::Held)
     }
 
+    /// How long all of them last if no lease is renewed.
+    pub fn remaining(&self) -> Duration {
+        self.guards.iter().map(|(_, guard)| guard.remaining()).min().unwrap_or_default()
+    }
+
     /// True unless one is lost.
     pub fn is_held(&self) -> bool {
         self.standing() != Standing::Lost

@@ -1,7 +1,9 @@
 //! The command line tool as its users meet it: processes, exit codes, signals and what is printed.
 
+mod as_with_flock;
 mod breaking;
 mod documents;
+mod holding;
 mod killed;
 mod limiting;
 mod looking;
@@ -14,15 +16,16 @@ mod once;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 #[path = "../../../tests/servers/mod.rs"]
 mod servers;
+mod several;
 mod terminal;
 mod the_command;
 mod waiting;
 mod watching;
 mod what_is_refused;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod working_day;
 
 use std::ffi::{OsStr, OsString};

@@ -19,15 +19,16 @@ fn wrong_names() {
 fn wrong_durations() {
     let bench = Bench::new();
     for (option, typed, words) in [
-        ("--lease", "30", "`30` has no unit"),
+        ("--lease", "1m30", "`30` has no unit"),
         ("--lease", "0s", "longer than 0"),
         ("--lease", "1ms", "out of range"),
         ("--lease", "2d", "out of range"),
         ("--lease", "", "empty"),
         ("--wait", "-5s", "not a duration"),
         ("--wait", "soon", "not a duration"),
-        ("--grace", "99999999999999999999h", "more than"),
-        ("--lock-delay", "5 minutes", "not a duration"),
+        ("--grace", "99999999999999999999h", "too long"),
+        ("--wait", "5M", "no unit `M`"),
+        ("--lock-delay", "400d", "more than 366d"),
     ] {
         bench.leasehold(["run", option, typed, "a", "--", "true"]).gives(64).says(words);
     }
@@ -42,16 +43,39 @@ fn wrong_words() {
     bench.leasehold(["run", "--shared", "--slots", "2", "a", "--", "true"]).gives(64).says("cannot be used");
     bench.leasehold(["run", "--slots", "0", "a", "--", "true"]).gives(64).says("--slots");
     bench.leasehold(["run", "--exit-if-busy", "256", "a", "--", "true"]).gives(64).says("256");
-    bench.leasehold(["lock", "a"]).gives(64).says("unrecognized subcommand");
+    bench.leasehold(["run", "a", "-c", "true", "--", "true"]).gives(64).says("cannot be used");
+    bench.leasehold(["run", "--shared", "-a", "b", "a", "--", "true"]).gives(64).says("cannot be used");
+    bench.leasehold(["run", "--slots", "2", "-a", "b", "a", "--", "true"]).gives(64).says("cannot be used");
     bench.leasehold(["show", "--family", "cell", "a"]).gives(64).says("possible values");
     bench.leasehold([""; 0]).gives(64);
+}
+
+#[test]
+fn slips_of_the_finger_are_met_with_what_was_meant() {
+    let bench = Bench::new();
+    for (words, meant) in [
+        (&["rnu", "a", "--", "true"][..], "`leasehold run`"),
+        (&["run", "--no-wiat", "a", "--", "true"], "'--no-wait'"),
+        (&["run", "--exit-if-bussy", "0", "a", "--", "true"], "'--exit-if-busy'"),
+        (&["run", "--if-killed", "kepe", "a", "--", "true"], "'keep'"),
+        (&["show", "--family", "lok", "a"], "'lock'"),
+        (&["run", "--on", "reids://h", "a", "--", "true"], "did you mean `redis://HOST:PORT`?"),
+        (&["run", "--on", "localhost:6379", "a", "--", "true"], "did you mean `redis://localhost:6379`?"),
+        // What others call it.
+        (&["lock", "a"], "`leasehold run NAME -- CMD`"),
+        (&["list"], "'ls'"),
+        (&["unlock", "a"], "`leasehold break NAME`"),
+        (&["status"], "`leasehold show NAME`"),
+    ] {
+        bench.leasehold(words).gives(64).says(meant);
+    }
 }
 
 #[test]
 fn engines_that_are_none_or_keep_nobody_out() {
     let bench = Bench::new();
     bench.leasehold(["ls", "--on", "carrier-pigeon://coop"]).gives(64).says("`carrier-pigeon:`");
-    bench.leasehold(["ls", "--on", "/tmp/locks"]).gives(64).says("say `file:/tmp/locks`");
+    bench.leasehold(["ls", "--on", "/tmp/locks"]).gives(64).says("write `file:/tmp/locks`");
     bench
         .leasehold(["run", "--on", "memory:", "a", "--", "true"])
         .gives(64)
