@@ -143,9 +143,7 @@ impl Listener {
             watched.entry(key).or_insert_with(|| (name.clone(), 0)).1 += 1;
         }
         self.start();
-        // The caller's own limit may be longer; until it is known, changes are looked for.
-        let known = tokio::time::timeout(2 * FIRST_MESSAGE, self.heard.known()).await;
-        if known != Ok(Hearing::Hears) {
+        if !self.hears() {
             return false;
         }
         // A connection that is made now listens for changes by itself, for the name is noted.
@@ -187,13 +185,6 @@ impl Heard {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until it is known whether it is heard what others say.
-    async fn known(&self) -> Hearing {
-        let mut hearing = self.hearing.subscribe();
-        let known = hearing.wait_for(|hearing| *hearing != Hearing::Unknown).await;
-        known.map_or(Hearing::Deaf, |known| *known)
-    }
-
     /// The connection has ended.
     fn lost(&self) {
         self.hearing.send_if_modified(|hearing| {
@@ -205,11 +196,15 @@ impl Heard {
         });
     }
 
-    /// Something may have been said that was not heard.
-    fn missed(&self) {
+    /// Something may have been said that was not heard. The first time nobody has relied on it for
+    /// what is watched: that was polled.
+    fn missed(&self, first: bool) {
         let server = &self.shared.server;
         server.hint(Hint::WakeAll);
         server.hint(Hint::Verify);
+        if first {
+            return;
+        }
         let watched: Vec<Name> = self.watched().values().map(|(name, _)| name.clone()).collect();
         watched.into_iter().for_each(|name| server.hint(Hint::Changed(name)));
     }
@@ -263,7 +258,7 @@ impl Connector for ListenConnector {
         let heard = &self.0;
         let shared = &heard.shared;
         let (client, driver) = shared.server.connect().await?;
-        let hears = Arc::clone(heard);
+        let (hears, first) = (Arc::clone(heard), attempt.epoch == 1);
         let task = tokio::spawn(async move {
             let why = driver.run(|message| hears.hear(message.payload())).await;
             hears.lost();
@@ -295,9 +290,11 @@ impl Connector for ListenConnector {
             });
         }
         heard.hearing.send_replace(Hearing::Hears);
-        // What was said before it listened was not heard: that a waiter's turn has come, that a
-        // claim was broken, that something has changed.
-        heard.missed();
+        // For what is watched since it was looked at above.
+        if !heard.watched().is_empty() {
+            client.batch_execute(&listen(&changed_channel(&names.tables))).await.ok();
+        }
+        heard.missed(first);
         abort.0 = None;
         Ok(Session::new(client, 0, task.abort_handle()))
     }

@@ -105,8 +105,9 @@ impl<D: Database> Sql<D> {
             loop {
                 sleep(jitter(LOOK_AT_WATCHED)).await;
                 let Some(this) = this.upgrade() else { return };
-                let stop = this.database.hears() || this.database.is_closed() || this.polled.is_idle();
-                if stop {
+                // Looked at before the last look: what changes after it is told.
+                let told = this.database.hears();
+                if this.database.is_closed() || this.polled.is_idle() {
                     this.polled.running.store(false, Ordering::Release);
                     return;
                 }
@@ -118,6 +119,9 @@ impl<D: Database> Sql<D> {
                 if let Err(failure) = looked {
                     let error = failure.into_error();
                     tracing::debug!(target: "leasehold", %error, "could not look");
+                } else if told {
+                    this.polled.running.store(false, Ordering::Release);
+                    return;
                 }
             }
         });

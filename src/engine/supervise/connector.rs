@@ -53,7 +53,6 @@ pub(crate) trait Connector: Send + Sync + 'static {
 /// An attempt to connect, and the connection that may come of it.
 pub(crate) struct Attempt {
     /// The number of the connection. The first attempt has number 1.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "some drivers need no number"))]
     pub(crate) epoch: u64,
     report: Box<dyn Fn(&str) + Send + Sync>,
 }
