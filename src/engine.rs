@@ -433,6 +433,10 @@ mod tests {
             ("redis://", redis::GUARANTEES),
             #[cfg(feature = "redis")]
             ("redlock://", redlock::GUARANTEES),
+            #[cfg(feature = "postgres")]
+            ("postgres://", postgres::GUARANTEES),
+            #[cfg(feature = "mysql")]
+            ("mysql://", mysql::GUARANTEES),
         ];
         for (url, guarantees) in engines {
             let row = row(url, &guarantees);

@@ -15,9 +15,10 @@ use crate::{duration, exit, name};
 
 /// Hold a name while a command runs, see who holds what, and take it away.
 ///
-/// Names are held for a lease that renews itself for as long as the holder lives. A name whose holder died is free
-/// again: at once on one machine, when its lease ends elsewhere. Every holder has a token, greater than that of any
-/// holder before; a resource that refuses older tokens is safe even from a holder that was paused and comes back late.
+/// Names are held for a lease that renews itself for as long as the holder lives. A name whose
+/// holder died is free again: at once on one machine, when its lease ends elsewhere. Every holder
+/// has a token, greater than that of any holder before; a resource that refuses older tokens is
+/// safe even from a holder that was paused and comes back late.
 #[derive(Debug, Parser)]
 #[command(
     name = "leasehold",
@@ -49,8 +50,9 @@ impl Args {
     /// Understands what was typed.
     pub(crate) fn typed() -> Result<Args, clap::Error> {
         Args::understand(std::env::args_os()).map_err(|error| {
-            // The error quotes what was typed, in a text of several lines: a line feed in a word must not look like a
-            // line of ours. What was typed is as wrong when it is made visible first.
+            // The error quotes what was typed, in a text of several lines: a line feed in a word
+            // must not look like a line of ours. What was typed is as wrong when it is made visible
+            // first.
             let visible = std::env::args_os().map(|word| {
                 let chunks = word.as_bytes().utf8_chunks();
                 let seen =
@@ -63,8 +65,8 @@ impl Args {
 
     fn understand(mut words: impl Iterator<Item = OsString>) -> Result<Args, clap::Error> {
         let first: Vec<OsString> = words.by_ref().take(2).collect();
-        // What `run` costs is paid by every command that runs under a name, so the other commands are left out when
-        // they were not asked for: that halves the time this takes.
+        // What `run` costs is paid by every command that runs under a name, so the other commands
+        // are left out when they were not asked for: that halves the time this takes.
         if first.get(1).is_some_and(|word| word == "run") {
             let run = clap::Command::new("leasehold run").no_binary_name(true).max_term_width(WIDEST);
             let run = <Run as clap::Args>::augment_args(run);
@@ -110,27 +112,31 @@ pub(crate) struct On {
 
 /// Hold a name while a command runs
 ///
-/// Waits until NAME is free, runs the command, and gives the name back when it ends. `run NAME` and `run --shared NAME`
-/// are the write and the read side of one lock. `run --slots N NAME` is a semaphore, a family of its own: it does not
-/// exclude a lock of the same name.
+/// Waits until NAME is free, runs the command, and gives the name back when it ends. `run NAME` and
+/// `run --shared NAME` are the write and the read side of one lock. `run --slots N NAME` is a
+/// semaphore, a family of its own: it does not exclude a lock of the same name.
 ///
-/// Signals are passed on to the command, and the name is held until it ends: TERM, HUP, INT, QUIT, USR1, USR2, ALRM and
-/// whatever else is sent to tell a program something. What a terminal sends to the whole job (INT and QUIT that are typed,
-/// WINCH) reaches the command without help and is not sent a second time. Signals that are ignored when leasehold starts
-/// (nohup) stay ignored. Signals that stop leasehold (TSTP, STOP) stop its renewals too. While it waits for the name, a
-/// signal ends it at once.
+/// Signals are passed on to the command, and the name is held until it ends: TERM, HUP, INT, QUIT,
+/// USR1, USR2, ALRM and whatever else is sent to tell a program something. What a terminal sends to
+/// the whole job (INT and QUIT that are typed, WINCH) reaches the command without help and is not
+/// sent a second time. Signals that are ignored when leasehold starts (nohup) stay ignored. Signals
+/// that stop leasehold (TSTP, STOP) stop its renewals too. While it waits for the name, a signal
+/// ends it at once.
 ///
-/// If the lease is lost, because leasehold was stopped for too long, the engine could not be reached, or somebody broke
-/// it, the command and all processes that it has started get TERM and, after the grace period, KILL. Processes that left the
-/// group or the session of the command are found too; those of another user can not be signalled.
+/// If the lease is lost, because leasehold was stopped for too long, the engine could not be
+/// reached, or somebody broke it, the command and all processes that it has started get TERM and,
+/// after the grace period, KILL. Processes that left the group or the session of the command are
+/// found too; those of another user can not be signalled.
 ///
-/// If leasehold itself is killed (KILL), the command keeps the name on `file:` until its last process has ended, as with
-/// flock. A process that closes the files that it does not know (sudo does) no longer counts. On other engines the
-/// command is ended with its leasehold, as if the lease were lost; let the grace period be shorter than two thirds of the
-/// lease, and it has ended before the name is free. See --if-killed.
+/// If leasehold itself is killed (KILL), the command keeps the name on `file:` until its last
+/// process has ended, as with flock. A process that closes the files that it does not know (sudo
+/// does) no longer counts. On other engines the command is ended with its leasehold, as if the
+/// lease were lost; let the grace period be shorter than two thirds of the lease, and it has ended
+/// before the name is free. See --if-killed.
 ///
-/// A run inside a run that holds the same name would wait for itself for ever, so it is refused. Give it --wait or
-/// --no-wait if it should try nevertheless. A shared name inside a shared one, and a slot while there are others, are granted.
+/// A run inside a run that holds the same name would wait for itself for ever, so it is refused.
+/// Give it --wait or --no-wait if it should try nevertheless. A shared name inside a shared one,
+/// and a slot while there are others, are granted.
 ///
 /// -n, -w, -s, -c and -E are those of flock(1).
 #[derive(Debug, clap::Args)]
@@ -293,11 +299,12 @@ pub(crate) enum IfKilled {
 
 /// Run a command only as often as a rate allows
 ///
-/// All who use the same NAME and rate share the limit, on this machine or on all that use the engine. If it is used up,
-/// nothing is run, and what is said tells when to come back; with --wait it is waited for. Without a command it only
-/// asks, and ends with 0 or 75.
+/// All who use the same NAME and rate share the limit, on this machine or on all that use the
+/// engine. If it is used up, nothing is run, and what is said tells when to come back; with --wait
+/// it is waited for. Without a command it only asks, and ends with 0 or 75.
 ///
-/// The limit is a token bucket: up to --burst pass at once, and what was used comes back at the rate.
+/// The limit is a token bucket: up to --burst pass at once, and what was used comes back at the
+/// rate.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = exit::LIMIT_HELP)]
 pub(crate) struct Limit {
@@ -343,12 +350,13 @@ pub(crate) struct Limit {
 
 /// Run a command once, however often it is asked for
 ///
-/// The first call with a KEY runs the command. Every later one, on this machine or on all that use the engine, prints
-/// what the first one printed and ends with its code. The output is printed when the command has ended, and up to
-/// 256 KiB of it are kept. The same KEY with another command is refused.
+/// The first call with a KEY runs the command. Every later one, on this machine or on all that use
+/// the engine, prints what the first one printed and ends with its code. The output is printed when
+/// the command has ended, and up to 256 KiB of it are kept. The same KEY with another command is
+/// refused.
 ///
-/// If leasehold or its machine dies while the command runs, nobody can know whether it has done its work. That is told,
-/// and it is not run again unless --run-again says that it may.
+/// If leasehold or its machine dies while the command runs, nobody can know whether it has done its
+/// work. That is told, and it is not run again unless --run-again says that it may.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = exit::ONCE_HELP)]
 pub(crate) struct Once {
@@ -419,8 +427,8 @@ pub(crate) struct Show {
 
 /// Take a name away from all who hold it
 ///
-/// For when you know that the holders are gone or must stop. They are told, at the latest when they renew their lease,
-/// and go on until then: the next holder may start before they stop.
+/// For when you know that the holders are gone or must stop. They are told, at the latest when they
+/// renew their lease, and go on until then: the next holder may start before they stop.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = exit::BREAK_HELP)]
 pub(crate) struct Break {
@@ -446,8 +454,9 @@ pub(crate) struct Break {
 
 /// Print changes as they are seen, until Ctrl-C
 ///
-/// Compares what is in use every 100 ms: what comes and goes in between is not seen. It starts with what is held now.
-/// `released` is said of every end: a release, a lease that ran out, a holder that died, a break.
+/// Compares what is in use every 100 ms: what comes and goes in between is not seen. It starts with
+/// what is held now. `released` is said of every end: a release, a lease that ran out, a holder
+/// that died, a break.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Watch {
     /// Only this name
@@ -464,8 +473,8 @@ pub(crate) struct Watch {
 
 /// Print the statements that make the tables of a database
 ///
-/// The tables are made on first use by whoever may do that. Where programs may not, let their owner run these
-/// statements. Run again, they change nothing.
+/// The tables are made on first use by whoever may do that. Where programs may not, let their owner
+/// run these statements. Run again, they change nothing.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Sql {

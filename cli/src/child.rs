@@ -151,7 +151,8 @@ impl Child {
             print::complain(&format!("{who} did not end within {grace}; sending KILL"));
             tree.kill().await;
         }
-        // What supervised it has nothing more to do, and must not start the command if it had not come to that.
+        // What supervised it has nothing more to do, and must not start the command if it had not
+        // come to that.
         Tree::below_us(self.pid()).kill().await;
         self.child.wait().await.ok();
     }
@@ -188,7 +189,8 @@ impl Child {
     }
 
     fn send(&self, signal: Signal) {
-        // The number is the command's until it has been waited for, so the signal can not hit another process.
+        // The number is the command's until it has been waited for, so the signal can not hit
+        // another process.
         if let Some(pid) = self.pid()
             && let Err(error) = kill_process(pid, signal)
             && error != rustix::io::Errno::SRCH

@@ -11,16 +11,19 @@ use crate::exit::{Failure, UNAVAILABLE};
 /// Used where neither an option nor the environment says otherwise.
 const DEFAULT_URL: &str = "file:";
 
-/// Runs a command. All of it happens on this thread: a runtime with threads would cost more than the lock.
+/// Runs a command. All of it happens on this thread: a runtime with threads would cost more than
+/// the lock.
 pub(crate) fn block_on(work: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // One command and a few signals: room for the thousand events that are usual would only have to be made.
+        // One command and a few signals: room for the thousand events that are usual would only
+        // have to be made.
         .max_io_events_per_tick(16)
         .build()
         .map_err(|error| Failure::new(UNAVAILABLE, format!("can not start: {error}")))?;
     let ended = runtime.block_on(work);
-    // A thread may be waiting for a store that a stopped process keeps shut; nobody waits for the thread.
+    // A thread may be waiting for a store that a stopped process keeps shut; nobody waits for the
+    // thread.
     runtime.shutdown_background();
     ended
 }

@@ -1,7 +1,7 @@
 //! What `leasehold` ends with.
 //!
-//! The codes are those of `sysexits.h`, which scripts and mail systems know, and of the shell. They lie apart from the
-//! small codes that most commands use for themselves.
+//! The codes are those of `sysexits.h`, which scripts and mail systems know, and of the shell. They
+//! lie apart from the small codes that most commands use for themselves.
 
 use std::io;
 use std::process::ExitCode;
@@ -151,7 +151,8 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let code = match error {
-            // Another URL, name or option is needed: nothing that is typed the same way again will work.
+            // Another URL, name or option is needed: nothing that is typed the same way again will
+            // work.
             Error::Invalid { .. } | Error::Unsupported { .. } => USAGE,
             Error::Lost { .. } => LOST,
             _ => UNAVAILABLE,

@@ -1,8 +1,9 @@
 //! Runs inside runs: a run must not wait for a name that is held for it.
 //!
-//! A run tells its command, in the environment, what it and the runs around it hold, with the tokens. If one of those
-//! tokens is still that of a holder where a run inside looks, the holder is around it: tokens do not repeat, so this needs no
-//! comparison of URLs, and a name that was given back since, or that is held on another engine, is not mistaken.
+//! A run tells its command, in the environment, what it and the runs around it hold, with the
+//! tokens. If one of those tokens is still that of a holder where a run inside looks, the holder is
+//! around it: tokens do not repeat, so this needs no comparison of URLs, and a name that was given
+//! back since, or that is held on another engine, is not mistaken.
 
 use leasehold::{Client, Family};
 use serde::{Deserialize, Serialize};
@@ -46,14 +47,15 @@ pub(crate) fn with(mut held: Vec<HeldName>, args: &Take, tokens: Vec<(String, u6
 pub(crate) enum Wait {
     /// Nothing.
     Free,
-    /// It can share the name with them if it gets it at once. One that wants it alone and is before us waits for them,
-    /// and they for us.
+    /// It can share the name with them if it gets it at once. One that wants it alone and is before
+    /// us waits for them, and they for us.
     AtOnceOrNever,
 }
 
 /// Refuses a wait that could never end.
 pub(crate) async fn check(client: &Client, args: &Take, held: &[HeldName]) -> Result<Wait, Failure> {
-    // One that gives up in time may well be told that the name is taken; or it outlives the run around it, and gets it.
+    // One that gives up in time may well be told that the name is taken; or it outlives the run
+    // around it, and gets it.
     if held.is_empty() || args.limit().is_some() {
         return Ok(Wait::Free);
     }
@@ -79,7 +81,8 @@ async fn check_name(client: &Client, args: &Take, name: &str, held: &[HeldName])
     if around.is_empty() {
         Ok(Wait::Free)
     } else if family == Family::Semaphore {
-        // Another holder of a slot may end at any time, unless all slots are held for us. A run takes one.
+        // Another holder of a slot may end at any time, unless all slots are held for us. A run
+        // takes one.
         if around.len() < view.capacity.try_into().unwrap_or(usize::MAX) {
             return Ok(Wait::Free);
         }

@@ -17,7 +17,8 @@ pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
     let around = nested::around_us();
     let client = take::connect_for(&args.take, args.default_label()).await?;
     let lifeline = lifeline(&client, args)?;
-    // Only now: until here a signal finds nothing to undo and may end the process as it always does.
+    // Only now: until here a signal finds nothing to undo and may end the process as it always
+    // does.
     let mut signals = Signals::listen(&signals::PASSED_ON)
         .map_err(|error| Failure::new(UNAVAILABLE, format!("can not listen for signals: {error}")))?;
     let held = tokio::select! {
@@ -40,7 +41,8 @@ pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
     ended
 }
 
-/// What lets the command keep the name if this process is killed, where the engine has such a thing.
+/// What lets the command keep the name if this process is killed, where the engine has such a
+/// thing.
 fn lifeline(client: &Client, args: &Run) -> Result<Option<OwnedFd>, Failure> {
     let lifeline = client.lifeline()?;
     if lifeline.is_none() && args.if_killed == Some(IfKilled::Keep) {
@@ -78,7 +80,8 @@ async fn hold(
     let mut child = match started {
         Ok(child) => child,
         Err(failure) => {
-            // It was held for nothing, so a loss does no harm; but others may have to wait for the end of the lease.
+            // It was held for nothing, so a loss does no harm; but others may have to wait for the
+            // end of the lease.
             if let Err(error) = held.release().await {
                 tell_not_given_back(&args.take, &error);
             }
@@ -107,7 +110,8 @@ async fn hold(
         print::complain(&format!("what supervises {command} was ended by signal {signal}; ending {command}"));
         child.stop(args.grace, signals).await;
     }
-    // As it is at the end of the command. The release may take its time, and what happens meanwhile harms nobody.
+    // As it is at the end of the command. The release may take its time, and what happens meanwhile
+    // harms nobody.
     let standing = held.standing();
     let released = held.release().await;
     let ended = ended.map_err(|error| {
@@ -115,7 +119,8 @@ async fn hold(
     })?;
     match released {
         Ok(()) => Ok(ended.code()),
-        // The command may have worked without protection at the end: its success can not be trusted.
+        // The command may have worked without protection at the end: its success can not be
+        // trusted.
         Err(Error::Lost { name, token, why }) => {
             let lost = lost(&name, token, why);
             Err(Failure::new(LOST, format!("{lost}, before the command ended with {}", ended.code())))
@@ -125,8 +130,8 @@ async fn hold(
             tell_not_given_back(&args.take, &error);
             Ok(ended.code())
         }
-        // The store was removed or moved, or the last renewal had failed and the engine can not be asked: others may have
-        // held the name while the command still worked.
+        // The store was removed or moved, or the last renewal had failed and the engine can not be
+        // asked: others may have held the name while the command still worked.
         Err(error) => Err(Failure::new(
             LOST,
             format!(

@@ -13,9 +13,10 @@ pub(crate) const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, 
 
 /// What is passed on to a command: whatever others send to a program to tell it something.
 ///
-/// Not here, because they are about leasehold itself: the faults of this process (SEGV, BUS, ABRT, ...), its children
-/// (CHLD), its own writes (PIPE), and what stops and continues it (TSTP, TTIN, TTOU, CONT), which a shell sends to the whole
-/// process group and so to the command as well. Real-time signals can not be sent without unsafe code.
+/// Not here, because they are about leasehold itself: the faults of this process (SEGV, BUS, ABRT,
+/// ...), its children (CHLD), its own writes (PIPE), and what stops and continues it (TSTP, TTIN,
+/// TTOU, CONT), which a shell sends to the whole process group and so to the command as well.
+/// Real-time signals can not be sent without unsafe code.
 pub(crate) const PASSED_ON: [Signal; 14] = [
     Signal::TERM,
     Signal::INT,
@@ -40,8 +41,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on, except to what is ignored: a handler would undo what `nohup`, or a shell that starts a job in
-    /// the background, has set up for the command.
+    /// Listens from now on, except to what is ignored: a handler would undo what `nohup`, or a
+    /// shell that starts a job in the background, has set up for the command.
     pub(crate) fn listen(to: &[Signal]) -> io::Result<Signals> {
         let ignored = ignored();
         let heard = to.iter().copied().filter(|signal| !ignored.contains(*signal));
@@ -88,9 +89,9 @@ impl Set {
 
 /// The signals that are ignored in this process.
 fn ignored() -> Set {
-    // The only way to ask without unsafe code. Where there is no such file, nothing is taken to be ignored. It is read
-    // at one go: a file whose length is not known is read in many small pieces otherwise, and this is on the way of
-    // every start.
+    // The only way to ask without unsafe code. Where there is no such file, nothing is taken to be
+    // ignored. It is read at one go: a file whose length is not known is read in many small pieces
+    // otherwise, and this is on the way of every start.
     let mut status = [0; 4096];
     let length = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status)).unwrap_or(0);
     let status = String::from_utf8_lossy(&status[..length]);
@@ -98,11 +99,11 @@ fn ignored() -> Set {
     Set(line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0))
 }
 
-/// True if the command gets this signal without our help: a key at the terminal, or a window that changes its size, sends
-/// it to the whole foreground group.
+/// True if the command gets this signal without our help: a key at the terminal, or a window that
+/// changes its size, sends it to the whole foreground group.
 ///
-/// Who sent it can not be seen here, so an INT that another process sends to a leasehold in the foreground of a terminal
-/// is not passed on either. TERM always is.
+/// Who sent it can not be seen here, so an INT that another process sends to a leasehold in the
+/// foreground of a terminal is not passed on either. TERM always is.
 pub(crate) fn reaches_the_group(signal: Signal) -> bool {
     if ![Signal::INT, Signal::QUIT, Signal::WINCH].contains(&signal) {
         return false;

@@ -1,9 +1,10 @@
-//! `leasehold supervise`: what stands between a run and its command where the command must not outlive the run.
+//! `leasehold supervise`: what stands between a run and its command where the command must not
+//! outlive the run.
 //!
-//! Nobody types this; `leasehold run` starts it, and it starts the command. It passes on signals and the command's code,
-//! and adds nothing as long as all goes well. If the run is killed, it ends the command and all that this has started. It is
-//! their ancestor, so it finds them all, and it is there before the command is. If it is killed itself, the run
-//! does the same.
+//! Nobody types this; `leasehold run` starts it, and it starts the command. It passes on signals
+//! and the command's code, and adds nothing as long as all goes well. If the run is killed, it ends
+//! the command and all that this has started. It is their ancestor, so it finds them all, and it is
+//! there before the command is. If it is killed itself, the run does the same.
 
 use std::ffi::OsString;
 use std::io;
@@ -68,7 +69,8 @@ fn parse(words: &[OsString]) -> Option<(Pid, Duration, &[OsString])> {
 #[derive(Debug)]
 struct Parent {
     pid: Pid,
-    /// Sent by the kernel when it ends. By default, and so for the command, this signal does nothing.
+    /// Sent by the kernel when it ends. By default, and so for the command, this signal does
+    /// nothing.
     ended: unix::Signal,
 }
 
@@ -84,7 +86,8 @@ impl Parent {
     }
 
     async fn ended(&mut self) {
-        // Looked at first: it may have ended before it was watched. And others can send this signal too.
+        // Looked at first: it may have ended before it was watched. And others can send this signal
+        // too.
         while !self.has_ended() {
             self.ended.recv().await;
         }

@@ -1,9 +1,10 @@
 //! All processes that a command has started, and how to end them.
 //!
-//! They are found by their parents and not by their process group. A group of its own would take the terminal away
-//! from the others in a pipeline (`leasehold run x -- cmd | less`) and Ctrl-C from the script that leasehold is part of; and
-//! `timeout`, `setsid` and shells with job control leave the group of their parent, but never its tree. A process whose
-//! parent has ended becomes a child of this one ([`adopt_orphans`]), so it is found as well.
+//! They are found by their parents and not by their process group. A group of its own would take
+//! the terminal away from the others in a pipeline (`leasehold run x -- cmd | less`) and Ctrl-C
+//! from the script that leasehold is part of; and `timeout`, `setsid` and shells with job control
+//! leave the group of their parent, but never its tree. A process whose parent has ended becomes a
+//! child of this one ([`adopt_orphans`]), so it is found as well.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -19,7 +20,8 @@ use rustix::process::{
 
 use crate::print;
 
-/// Lets processes whose parents have ended become children of this one, instead of those of the system.
+/// Lets processes whose parents have ended become children of this one, instead of those of the
+/// system.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
@@ -67,11 +69,13 @@ impl Tree {
 
     /// Asks all of them to end.
     pub(crate) fn terminate(&self) {
-        // A process that starts another one between our look and our signal would leave one that heard nothing. So all
-        // of them are stopped first; what is stopped starts nothing. And a process that one of them starts in order to
-        // clean up, after it has heard the signal, is not asked to end.
+        // A process that starts another one between our look and our signal would leave one that
+        // heard nothing. So all of them are stopped first; what is stopped starts nothing. And a
+        // process that one of them starts in order to clean up, after it has heard the signal, is
+        // not asked to end.
         let mut stopped: HashMap<Pid, Process> = HashMap::new();
-        // More rounds than this are needed by nothing but a program that does nothing else than to multiply.
+        // More rounds than this are needed by nothing but a program that does nothing else than to
+        // multiply.
         for _ in 0..100 {
             let mut new = self.members();
             new.retain(|process| !stopped.contains_key(&process.pid));

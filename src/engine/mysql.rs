@@ -12,7 +12,6 @@
 //! give them again; always check the token. Galera and groups with several primaries are refused.
 
 use crate::engine::sql::{Sql, SqlEngine};
-use crate::engine::{AfterDeath, Guarantees, Reach};
 use crate::error::Result;
 use crate::random;
 
@@ -24,6 +23,7 @@ mod database;
 mod errors;
 mod neighbours;
 mod pool;
+mod promises;
 mod requirements;
 mod rows;
 mod statement;
@@ -31,26 +31,9 @@ mod statement;
 mod tls;
 mod url;
 
+#[cfg(test)]
+pub(crate) use self::promises::GUARANTEES;
 pub use self::requirements::migration;
-
-/// The engine's label.
-const ENGINE: &str = "mysql";
-
-/// What the engine promises.
-pub(crate) const GUARANTEES: Guarantees = Guarantees {
-    engine: ENGINE,
-    reach: Reach::Network,
-    exclusion: "unless a promoted replica lacks the last grants",
-    tokens: "over restarts; over promotions as the clock moves on",
-    wakes: "polling; at once inside a process",
-    after_death: AfterDeath::AfterLease,
-    fair: true,
-    counts: true,
-    upgrades: true,
-    elects: true,
-    cells: true,
-    delays: true,
-};
 
 /// Connects to the database at a URL.
 pub(crate) async fn open(url: &str) -> Result<SqlEngine<Mysql>> {

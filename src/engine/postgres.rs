@@ -11,7 +11,6 @@
 //! always check the token.
 
 use crate::engine::sql::{Sql, SqlEngine};
-use crate::engine::{AfterDeath, Guarantees, Reach};
 use crate::error::Result;
 use crate::random;
 
@@ -23,32 +22,16 @@ mod database;
 mod errors;
 mod listener;
 mod pool;
+mod promises;
 mod schema;
 mod statements;
 #[cfg(feature = "postgres-tls")]
 mod tls;
 mod url;
 
+#[cfg(test)]
+pub(crate) use self::promises::GUARANTEES;
 pub use self::schema::migration;
-
-/// The engine's label.
-const ENGINE: &str = "postgres";
-
-/// What the engine promises.
-pub(crate) const GUARANTEES: Guarantees = Guarantees {
-    engine: ENGINE,
-    reach: Reach::Network,
-    exclusion: "unless a promoted standby lacks the last grants",
-    tokens: "over restarts; over promotions as the clock moves on",
-    wakes: "by NOTIFY to the next waiter, or polling",
-    after_death: AfterDeath::AfterLease,
-    fair: true,
-    counts: true,
-    upgrades: true,
-    elects: true,
-    cells: true,
-    delays: true,
-};
 
 /// Connects to the database at a URL.
 pub(crate) async fn open(url: &str) -> Result<SqlEngine<Postgres>> {

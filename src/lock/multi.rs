@@ -13,8 +13,8 @@ use crate::token::Token;
 
 /// Several mutexes, held all or none. Made by [`Client::multi`].
 ///
-/// They are taken in one order for everybody, whatever order they were given in, so two callers that want the same
-/// names never wait for each other. A name given twice counts once.
+/// They are taken in one order for everybody, whatever order they were given in, so two callers
+/// that want the same names never wait for each other. A name given twice counts once.
 ///
 /// # Examples
 ///
@@ -87,7 +87,8 @@ impl Multi {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`], and [`Error::Lost`] if one was lost while another was waited for. Nothing is held then.
+    /// As [`Mutex::lock`], and [`Error::Lost`] if one was lost while another was waited for.
+    /// Nothing is held then.
     ///
     /// # Cancel safety
     ///
@@ -113,7 +114,8 @@ impl Multi {
         self.take(Patience::None).await
     }
 
-    /// Waits for at most `limit`, for all of them together, and a moment more to give back what was taken in vain.
+    /// Waits for at most `limit`, for all of them together, and a moment more to give back what was
+    /// taken in vain.
     ///
     /// # Errors
     ///
@@ -131,9 +133,10 @@ impl Multi {
         let mut all = MultiGuard { guards: Vec::with_capacity(self.members.len()) };
         for (name, mutex) in &self.members {
             let Some(guard) = mutex.take(patience).await? else {
-                // Others may wait for what was taken: it is free before this returns, if the engine hears of it
-                // in the caller's time, or in the moment that an engine in good health needs. That one of them
-                // was lost meanwhile harms nobody, for nothing was done under it.
+                // Others may wait for what was taken: it is free before this returns, if the engine
+                // hears of it in the caller's time, or in the moment that an engine in good health
+                // needs. That one of them was lost meanwhile harms nobody, for nothing was done
+                // under it.
                 const MOMENT: Duration = Duration::from_millis(200);
                 let clock = &*self.client.inner.clock;
                 let end = patience.end().max(clock.now() + MOMENT);

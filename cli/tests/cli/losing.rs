@@ -149,7 +149,8 @@ fn what_the_command_started_ends_with_it() {
     all_end(&Bench::new());
 }
 
-/// Breaks the lease of a run; the command, and what it has started in all the ways that there are, must end.
+/// Breaks the lease of a run; the command, and what it has started in all the ways that there are,
+/// must end.
 pub(super) fn all_end(bench: &Bench) {
     let script = format!("trap 'echo got TERM; exit' TERM; {FAMILY} while :; do sleep 0.02; done");
     let holder = bench.start_run(&["--lease", SHORT, "--grace", "1s", "a"], &script);

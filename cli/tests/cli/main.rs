@@ -47,7 +47,8 @@ use serde_json::Value;
 /// Longer than anything here takes on a machine that is busy.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A directory with a store, and the processes that a test started; all of it goes when the test ends, however it ends.
+/// A directory with a store, and the processes that a test started; all of it goes when the test
+/// ends, however it ends.
 struct Bench {
     dir: tempfile::TempDir,
     url: String,
@@ -147,8 +148,9 @@ fn group_is_empty(leader: Pid) -> bool {
     !pids.filter(|pid| lives(*pid)).any(|pid| stat(pid).is_some_and(|stat| stat[2] == leader))
 }
 
-/// Starts five processes in the ways that scripts do, and says their numbers: in the background, left by a parent that has
-/// ended, in a session of its own, in a group of its own, and one that ignores TERM.
+/// Starts five processes in the ways that scripts do, and says their numbers: in the background,
+/// left by a parent that has ended, in a session of its own, in a group of its own, and one that
+/// ignores TERM.
 const FAMILY: &str = "\
     sleep 60 & echo $!; \
     sh -c 'sleep 60 & echo $!'; \
@@ -189,7 +191,8 @@ impl Ran {
 /// A process that is killed, with those that it started, when the test is over.
 struct Running {
     child: Child,
-    /// What it prints, line by line, read by another thread: a test that waits for a line in vain must end.
+    /// What it prints, line by line, read by another thread: a test that waits for a line in vain
+    /// must end.
     lines: Receiver<Vec<u8>>,
 }
 

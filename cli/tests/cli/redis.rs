@@ -1,4 +1,5 @@
-//! The same on Redis servers: what operators do every day, and the days on which a server is not what it should be.
+//! The same on Redis servers: what operators do every day, and the days on which a server is not
+//! what it should be.
 
 use super::servers::{Cluster, Quorum, Redis, Sentinels};
 use super::working_day::{Semaphores, a_working_day};

@@ -88,7 +88,8 @@ fn keys_and_job_control_work_as_without_leasehold() {
     as_without_leasehold(&Bench::new());
 }
 
-/// Words in what is typed are written so that they can be told from what is printed: `u''p` prints `up`.
+/// Words in what is typed are written so that they can be told from what is printed: `u''p` prints
+/// `up`.
 pub(super) fn as_without_leasehold(bench: &Bench) {
     let mut terminal = Terminal::new(bench);
 

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
-use super::ENGINE;
 use super::errors::{cause, is_fatal};
+use super::promises::ENGINE;
 use super::requirements;
 use super::url::Place;
 use crate::engine::sql::{Attempt as SqlAttempt, Failure};

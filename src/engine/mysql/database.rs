@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::GUARANTEES;
 use super::connection::Packet;
 use super::errors::{is_duplicate, is_locked};
 use super::neighbours;
 use super::pool::{Over, Pool};
+use super::promises::GUARANTEES;
 use super::rows::{self, Names, column, last};
 use super::statement::{Tables, Value};
 use super::url::Place;

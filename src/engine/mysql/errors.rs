@@ -3,7 +3,7 @@
 
 use mysql_async::{DriverError, Error as Driver, IoError};
 
-use super::ENGINE;
+use super::promises::ENGINE;
 use super::statement::Tables;
 use crate::engine::sql::Failure;
 use crate::error::Error;

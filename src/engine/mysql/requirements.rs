@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use mysql_async::{Conn, Row};
 
-use super::ENGINE;
 use super::connection::{Connector, Packet, run, send};
 use super::errors::{Blame, NO_TABLE, code, read_only};
+use super::promises::ENGINE;
 use super::rows::last;
 use super::statement::Tables;
 use super::url::IDLE_SECONDS;

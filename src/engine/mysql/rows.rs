@@ -3,8 +3,8 @@
 use mysql_async::Row;
 use mysql_async::prelude::FromValue;
 
-use super::ENGINE;
 use super::connection::Answer;
+use super::promises::ENGINE;
 use crate::claim::Micros;
 use crate::engine::sql::row::{NameRow, WaiterRow};
 use crate::engine::sql::{Attempt, Failure, Found};

@@ -2,8 +2,8 @@
 
 use mysql_async::{Opts, OptsBuilder};
 
-use super::ENGINE;
 use super::errors::Blame;
+use super::promises::ENGINE;
 use super::requirements::{PREFIX, is_prefix};
 use super::statement::Tables;
 use crate::engine::url::{LoginPlace, Secret, Syntax, Url};

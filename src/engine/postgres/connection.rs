@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio_postgres::{Client, Config, Connection, Socket};
 
-use super::ENGINE;
 use super::errors::Names;
+use super::promises::ENGINE;
 use super::schema::prepare;
 use super::statements::Statements;
 use super::url::Place;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::GUARANTEES;
 use super::connection::Server;
 use super::errors::is_broken;
 use super::listener::{Listener, Message, changed_channel, seat_channel};
 use super::pool::Pool;
+use super::promises::GUARANTEES;
 use super::url::Place;
 use crate::claim::{Micros, OwnerId, Seat};
 use crate::engine::sql::row::{Columns, NameRow, WaiterRow, key_of, owner_bytes};

@@ -2,7 +2,7 @@
 
 use tokio_postgres::error::{DbError, SqlState};
 
-use super::ENGINE;
+use super::promises::ENGINE;
 use super::statements::Tables;
 use super::url::Place;
 use crate::engine::sql::Failure;

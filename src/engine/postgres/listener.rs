@@ -14,9 +14,9 @@ use sha2::Digest as _;
 use tokio::sync::{Notify, OnceCell, watch};
 use tokio::task::AbortHandle;
 
-use super::ENGINE;
 use super::connection::{Abort, Session};
 use super::database::Shared;
+use super::promises::ENGINE;
 use super::statements::{Tables, quoted};
 use crate::claim::{OwnerId, Seat};
 use crate::engine::Hint;

@@ -4,8 +4,8 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::ENGINE;
 use super::errors::Names;
+use super::promises::ENGINE;
 use super::statements::{NOW, Statements, Tables, quoted};
 use super::url::is_prefix;
 use crate::claim::Micros;

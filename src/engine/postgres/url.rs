@@ -3,7 +3,7 @@
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 
-use super::ENGINE;
+use super::promises::ENGINE;
 use super::statements::Tables;
 use crate::engine::url::Secret;
 use crate::engine::url::{LoginPlace, Syntax, Url};

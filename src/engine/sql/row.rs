@@ -6,7 +6,7 @@ use crate::engine::table::row::{Record, decode, encode};
 use crate::error::Error;
 use crate::name::{Family, Name, fold};
 
-use super::Found;
+use super::database::Found;
 
 /// The longest name that is stored as it is.
 pub(crate) const LONGEST_KEY: usize = 480;
