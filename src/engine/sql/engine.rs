@@ -103,11 +103,21 @@ impl<D: Database> Sql<D> {
         Answer::Queued(Pause { at_most: pause.at_most.min(poll) })
     }
 
+    /// Asks, and asks again by the rules if the connection broke on the way: asking twice is
+    /// harmless.
     async fn acquire(self: &Arc<Self>, name: &Name, ask: &Ask) -> Result<Answer> {
-        let key = key_of(name);
         // Who asks again stands in the queue, or has been granted its claim.
+        let may_be_free = ask.round <= 1 && !ask.logged && !self.recent.is_busy(&key_of(name));
+        match self.acquire_once(name, ask, may_be_free).await {
+            Err(error) if error.is_retryable() => Box::pin(self.acquire_once(name, ask, false)).await,
+            answer => answer,
+        }
+    }
+
+    async fn acquire_once(self: &Arc<Self>, name: &Name, ask: &Ask, may_be_free: bool) -> Result<Answer> {
+        let key = key_of(name);
         let mut answer = None;
-        if ask.round <= 1 && !ask.logged && !self.recent.is_busy(&key) {
+        if may_be_free {
             answer = self.take(name, &key, ask).await?.map(Answer::Granted);
         }
         let answer = match answer {
