@@ -437,10 +437,10 @@ async fn a_decision_without_writes_changes_nothing(mut ground: Ground) {
         assert!(!way.add(&*engine, &names, &limited).await.fits);
     }
     assert_eq!(engine.read(&names).await.expect("cells").cells, before.cells);
-    // What is told now would have been told after that.
+    // A hint may come twice, or because a connection was made anew: it is never of another cell.
     Way::Engine.add(&*engine, &names, &add(1)).await;
     until("the change is told", async || !told.lock().expect("no panic").is_empty()).await;
-    assert_eq!(*told.lock().expect("no panic"), [names[0].clone()]);
+    assert!(told.lock().expect("no panic").iter().all(|name| *name == names[0]));
 }
 
 async fn a_change_is_told_to_those_who_watch(mut ground: Ground) {

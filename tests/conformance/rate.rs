@@ -121,13 +121,21 @@ async fn a_refusal_takes_nothing_and_says_when(mut ground: Ground) {
             }
             assert!(taken < 100, "{limit:?}");
         };
+        let mut slow = false;
         for _ in 0..5 {
             // Refusals do not make it later.
             match limiter.check_cost("k", 2).await.expect("an answer") {
                 Verdict::Denied { retry_after: again, .. } => assert!(again <= retry_after, "{limit:?}"),
-                // It was a slow machine.
-                _ => assert!(asked.elapsed() >= retry_after),
+                // A slow machine: it has taken something again.
+                _ => {
+                    assert!(asked.elapsed() >= retry_after, "{limit:?}");
+                    slow = true;
+                    break;
+                }
             }
+        }
+        if slow {
+            continue;
         }
         let wait = retry_after.saturating_sub(asked.elapsed()) + ms(2);
         tokio::time::sleep(wait).await;

@@ -54,7 +54,8 @@ async fn ended_sessions_cost_no_claim(mut ground: Ground) {
 /// The server ends every session when one of its processes is killed: advisory locks would be gone.
 async fn a_killed_stranger_resets_the_server_and_costs_no_claim(mut ground: Ground) {
     let client = ground.client().await;
-    let held = lock(&client, "x", ms(20_000)).await;
+    // A release that the server forgets with the reset costs a lease.
+    let held = lock(&client, "x", ms(6000)).await;
     let server = server_to_hurt(&ground);
     let strangers = "select pid from pg_stat_activity where backend_type = 'autovacuum launcher'";
     let pid: i32 = server.sql(strangers).parse().expect("a process");
