@@ -278,6 +278,18 @@ fn examples() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{SystemClock, TokioClock};
+
+    #[tokio::test(start_paused = true)]
+    async fn paused_time_needs_a_clock_that_follows_it() {
+        let error = connect("memory:").await.expect_err("the machine's clock goes on");
+        assert!(error.to_string().contains("clock(TokioClock::new())"), "{error}");
+        connect_with("memory:", Options::new().clock(TokioClock::new())).await.expect("it follows");
+        // Whoever chooses a clock knows what it is for.
+        connect_with("memory:", Options::new().clock(SystemClock)).await.expect("chosen");
+        tokio::time::resume();
+        connect("memory:").await.expect("time goes on");
+    }
 
     #[test]
     fn what_is_no_url_is_refused_with_what_was_meant() {

@@ -153,20 +153,3 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
          themselves, so a long hold needs no long lease)"
     )))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::TokioClock;
-
-    #[tokio::test(start_paused = true)]
-    async fn paused_time_needs_a_clock_that_follows_it() {
-        let error = crate::connect("memory:").await.expect_err("the machine's clock goes on");
-        assert!(error.to_string().contains("clock(TokioClock::new())"), "{error}");
-        crate::connect_with("memory:", Options::new().clock(TokioClock::new())).await.expect("it follows");
-        // Whoever chooses a clock knows what it is for.
-        crate::connect_with("memory:", Options::new().clock(SystemClock)).await.expect("chosen");
-        tokio::time::resume();
-        crate::connect("memory:").await.expect("time goes on");
-    }
-}
