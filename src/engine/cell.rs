@@ -13,7 +13,7 @@
 //!   request whose outcome is not known: the caller gets `Unavailable`, and the rule was applied or
 //!   was not. A caller that asks again needs a rule that recognises what it has written before.
 //! * **Time.** A rule is given a time in whole microseconds of the engine's clock that is never
-//!   before the last change of any of its cells. See [`decide`].
+//!   before the last change of any of its cells. See `decide`.
 //! * **Expiry.** The engine's clock decides when a value is over, without that correction. A value
 //!   that is over is not there.
 

@@ -1,7 +1,7 @@
 //! Claims kept in a MySQL or MariaDB database.
 //!
 //! A name is a row of a table. It is taken and given back by one statement each where nobody else
-//! uses it, and read and replaced by compare-and-set where somebody does: see [`super::sql`]. What
+//! uses it, and read and replaced by compare-and-set where somebody does: see `engine::sql`. What
 //! must be written together goes to the server in one packet with its `start transaction` and
 //! `commit`, so a client that is stopped never holds a lock in the database. Time is read from the
 //! server (`utc_timestamp(6)`), never from the caller.

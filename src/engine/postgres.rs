@@ -1,7 +1,7 @@
 //! Claims kept in a PostgreSQL database.
 //!
 //! A name is a row of a table. It is taken and given back by one statement each where nobody else
-//! uses it, and read and replaced by compare-and-set where somebody does: see [`super::sql`]. Time
+//! uses it, and read and replaced by compare-and-set where somebody does: see `engine::sql`. Time
 //! is read from the server (`clock_timestamp()`), never from the caller. A grant is on the server's
 //! disk before it is answered.
 //!
