@@ -434,9 +434,9 @@ mod tests {
             #[cfg(feature = "redis")]
             ("redlock://", redlock::GUARANTEES),
             #[cfg(feature = "postgres")]
-            ("postgres://", postgres::GUARANTEES),
+            ("postgres://", postgres::promises::GUARANTEES),
             #[cfg(feature = "mysql")]
-            ("mysql://", mysql::GUARANTEES),
+            ("mysql://", mysql::promises::GUARANTEES),
         ];
         for (url, guarantees) in engines {
             let row = row(url, &guarantees);

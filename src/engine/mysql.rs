@@ -23,7 +23,7 @@ mod database;
 mod errors;
 mod neighbours;
 mod pool;
-mod promises;
+pub(crate) mod promises;
 mod requirements;
 mod rows;
 mod statement;
@@ -31,8 +31,6 @@ mod statement;
 mod tls;
 mod url;
 
-#[cfg(test)]
-pub(crate) use self::promises::GUARANTEES;
 pub use self::requirements::migration;
 
 /// Connects to the database at a URL.

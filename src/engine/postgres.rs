@@ -22,15 +22,13 @@ mod database;
 mod errors;
 mod listener;
 mod pool;
-mod promises;
+pub(crate) mod promises;
 mod schema;
 mod statements;
 #[cfg(feature = "postgres-tls")]
 mod tls;
 mod url;
 
-#[cfg(test)]
-pub(crate) use self::promises::GUARANTEES;
 pub use self::schema::migration;
 
 /// Connects to the database at a URL.
