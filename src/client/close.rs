@@ -135,9 +135,9 @@ impl Inner {
         let limit = self.options.call_limit;
         for lease in self.keeper.take_all() {
             lease.lose(Loss::Closed);
-            // A token of 0: its holder is giving it back at this moment.
+            // Read first: a holder that gives it back at this moment says so before its token goes.
             let token = lease.token();
-            if token != 0 {
+            if lease.begin_giving_back() {
                 let used = lease.used(token);
                 self.release_later(Release::of_claim(lease, used));
             }

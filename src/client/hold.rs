@@ -64,6 +64,8 @@ pub(crate) struct Lease {
     altered: AtomicBool,
     in_doubt: AtomicBool,
     lost: AtomicU8,
+    /// Somebody gives it back: the caller that held it last, or whoever closes the client.
+    given_back: AtomicBool,
     changed: Notify,
     /// When the caller that holds now was given it, in microseconds on the client's clock.
     held_since: AtomicU64,
@@ -129,6 +131,7 @@ impl Lease {
             altered: AtomicBool::new(false),
             in_doubt: AtomicBool::new(false),
             lost: AtomicU8::new(NOT_LOST),
+            given_back: AtomicBool::new(false),
             changed: Notify::new(),
             held_since: AtomicU64::new(granted_at.as_micros()),
             granted_at,
@@ -228,6 +231,12 @@ impl Lease {
             self.changed.notify_waiters();
             drop(self.take_turn());
         }
+    }
+
+    /// True for the first who wants to give it back. Whether it is still renewed does not tell: the
+    /// keeper drops what is lost.
+    pub(crate) fn begin_giving_back(&self) -> bool {
+        !self.given_back.swap(true, Ordering::AcqRel)
     }
 
     /// About to be downgraded. Whether the engine has done it is not known before it answers, and
@@ -412,27 +421,28 @@ struct Ending {
     loss: Option<Loss>,
     /// The engine must still hear of it.
     owed: bool,
-    /// Closing waits for a caller that waits for the engine's word, and for what is left of it to
-    /// the background.
-    counted: Option<Counted>,
+    /// Closing waits until the engine has heard, or what is left of it is in the background.
+    _counted: Counted,
 }
 
 impl Ending {
     fn new(lease: Arc<Lease>, token: u64, loss: Option<Loss>) -> Ending {
+        // Counted before it is taken from the keeper: closing finds the one or the other.
+        let counted = lease.client.requests.enter();
+        // The token goes after that: whoever closes the client and finds none leaves it to us.
+        let owed = lease.begin_giving_back();
         lease.token.store(0, Ordering::Release);
         lease.changed.notify_waiters();
-        let kept = lease.client.keeper.forget(lease.owner);
-        // A client that was closed has given back all that it found.
-        let owed = kept || loss != Some(Loss::Closed);
-        Ending { lease, token, loss, owed, counted: None }
+        lease.client.keeper.forget(lease.owner);
+        Ending { lease, token, loss, owed, _counted: counted }
     }
 
     async fn finish(mut self) -> Result<()> {
-        if let Some(loss) = self.loss {
+        // What closing the client gives back was lost by that.
+        if let Some(loss) = self.loss.or((!self.owed).then_some(Loss::Closed)) {
             // It is over. What may be left of it in the engine is cleared away in the background.
             return Err(self.lease.lost_error(self.token, loss));
         }
-        self.counted = Some(self.lease.client.requests.enter());
         let found = give_back(&self.lease, self.lease.used(self.token)).await;
         // Tried again in the background, for as long as the lease may stand.
         self.owed = found.as_ref().is_err_and(Error::is_retryable);

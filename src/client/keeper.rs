@@ -67,9 +67,9 @@ impl Keeper {
         }
     }
 
-    /// Stops renewing a lease; false if it was not renewed any more.
-    pub(crate) fn forget(&self, owner: OwnerId) -> bool {
-        self.leases().remove(&owner).is_some()
+    /// Stops renewing a lease.
+    pub(crate) fn forget(&self, owner: OwnerId) {
+        self.leases().remove(&owner);
     }
 
     pub(crate) fn find(&self, owner: OwnerId) -> Option<Arc<Lease>> {

@@ -115,11 +115,11 @@ async fn nothing_runs_after_the_client_is_gone(mut ground: Ground) {
 
 async fn a_dropped_client_with_a_forgotten_guard_frees_nothing_early(mut ground: Ground) {
     let (client, other) = (ground.client().await, ground.client().await);
-    let guard = client.mutex("x").expect("a name").lease(ms(300)).lock().await.expect("free");
+    let guard = client.mutex("x").expect("a name").lease(ms(1000)).lock().await.expect("free");
     drop(client);
     // The guard keeps what it needs, its renewal too.
     let theirs = other.mutex("x").expect("a name");
-    assert!(theirs.lock_for(ms(1000)).await.expect("an answer").is_none());
+    assert!(theirs.lock_for(ms(2500)).await.expect("an answer").is_none());
     assert_eq!(guard.standing(), Standing::Held);
     drop(guard);
     drop(soon("the next", theirs.lock()).await.expect("free"));

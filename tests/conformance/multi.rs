@@ -30,7 +30,7 @@ async fn takes_all_or_none(mut ground: Ground) {
     let middle = one.mutex("b").expect("a name").lock().await.expect("free");
     let multi = two.multi(["a", "b", "c"]).expect("names");
     assert!(multi.try_lock().await.expect("an answer").is_none());
-    assert!(multi.lock_for(ms(50)).await.expect("an answer").is_none());
+    assert!(multi.lock_for(ms(500)).await.expect("an answer").is_none());
     for name in ["a", "c"] {
         let guard = one.mutex(name).expect("a name").try_lock().await.expect("an answer");
         guard.expect("nothing is kept").release().await.expect("held");
