@@ -23,7 +23,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{OFlags, RenameFlags};
@@ -32,6 +32,7 @@ use super::failure::{damaged, io_failed};
 use super::trust::{self, Share, Trust};
 use crate::clock::{Clock as _, SystemClock};
 use crate::error::{Error, Result};
+use crate::random;
 
 /// The format of the store on disk. Another number is another format.
 const FORMAT: u32 = 1;
@@ -422,7 +423,7 @@ fn make_format(root: &Path, path: &Path, share: Share) -> Result<()> {
 
 /// Writes a file under a name that nobody looks for, through to the disk.
 fn write_new(root: &Path, share: Share, bytes: &[u8]) -> Result<PathBuf> {
-    let path = root.join(format!(".new-{}-{}", std::process::id(), unique()));
+    let path = new_path(root)?;
     let written = make_file(&path, share, bytes).and_then(|file| file.sync_all());
     written.map_err(|error| {
         fs::remove_file(&path).ok();
@@ -431,10 +432,10 @@ fn write_new(root: &Path, share: Share, bytes: &[u8]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A number that no other thread of this process has been given.
-fn unique() -> u64 {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    COUNT.fetch_add(1, Ordering::Relaxed)
+/// A path that nobody else writes to. The number of the process would not do: in containers that
+/// share the directory, several may have the same.
+fn new_path(root: &Path) -> Result<PathBuf> {
+    Ok(root.join(format!(".new-{}", random::number()?)))
 }
 
 /// Gives a new file or directory its name, unless somebody was faster.
@@ -487,7 +488,7 @@ fn make_boot(root: &Path, boot: &Path, share: Share, trust: Trust) -> Result<u64
     let base = now - since_boot;
     write_floor(root, share, now + micros(FLOOR_SPAN))?;
 
-    let new = root.join(format!(".new-{}-{}", std::process::id(), unique()));
+    let new = new_path(root)?;
     let made = (|| -> io::Result<()> {
         for dir in [new.clone(), new.join("alive"), new.join("wake")] {
             make_dir(&dir, share)?;

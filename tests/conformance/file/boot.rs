@@ -9,6 +9,7 @@ use tokio::process::Command;
 
 use super::{boot_dir, dir};
 use crate::bench::{Ground, ask, ms, soon};
+use crate::child::Child;
 use crate::{Case, cases};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
@@ -18,7 +19,8 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_store_of_another_boot_is_thrown_away_and_tokens_rise,
             tokens_rise_even_if_the_clock_was_set_back,
             a_token_is_below_the_floor_before_it_is_given,
-            the_floor_is_on_the_disk_before_a_token_is_given
+            the_floor_is_on_the_disk_before_a_token_is_given,
+            processes_of_one_number_make_one_store
         ]
     )
     .cases
@@ -117,4 +119,29 @@ async fn the_floor_is_on_the_disk_before_a_token_is_given(ground: Ground) {
     }
     // Once when the store is made, and once when the boot is.
     assert!(written >= 2, "the floor was written {written} times: {traced}");
+}
+
+/// After a boot, containers that share a directory start together, and all may be process 1.
+async fn processes_of_one_number_make_one_store(ground: Ground) {
+    for round in 0..8 {
+        let store = dir(&ground).with_extension(format!("round-{round}"));
+        let url = format!("file:{}", store.display());
+        let mut starting = tokio::task::JoinSet::new();
+        for _ in 0..6 {
+            let url = url.clone();
+            starting.spawn(async move {
+                let mut command = Command::new("unshare");
+                command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
+                command.arg(std::env::current_exe().expect("this binary")).args(["child", &url]);
+                Child::spawn(&mut command).await
+            });
+        }
+        let mut said = Vec::new();
+        for mut child in starting.join_all().await {
+            said.push((child.ask("try x 30000").await, child));
+        }
+        let held = said.iter().filter(|(said, _)| said.starts_with("held ")).count();
+        let busy = said.iter().filter(|(said, _)| said == "busy").count();
+        assert_eq!((held, busy), (1, 5), "in round {round}");
+    }
 }
