@@ -81,7 +81,8 @@ Exit codes:
   69     the engine can not be reached or used
   74     the output could not be written
   75     the name was not free in time (or the code of --exit-if-busy)
-  76     the lease was lost
+  76     the lease was lost; or it may have been: the store was removed or moved, or the last renewal
+         failed and so did the release
   128+N  signal N ended the wait for the name
 
 In a script, with `held` to wait for:

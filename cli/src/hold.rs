@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-use leasehold::Error;
+use leasehold::{Error, Standing};
 use serde::Serialize;
 
 use crate::args::Hold;
@@ -53,15 +53,23 @@ async fn until_told(args: &Hold, held: Held, signals: &mut Signals) -> Result<u8
             () = over => {}
         }
     }
+    let standing = held.standing();
     let released = held.release().await;
     // Whoever was to read that it is held has gone; it was held for nobody.
     said?;
     match released {
         Ok(()) => Ok(0),
         Err(Error::Lost { name, token, why }) => Err(Failure::new(LOST, take::lost(&name, token, why))),
-        Err(error) => {
+        // Only that we leave was not heard; it was held to the end.
+        Err(error) if standing == Standing::Held && error.is_retryable() => {
             take::tell_not_given_back(&args.take, &error);
             Ok(0)
+        }
+        // The store was removed or moved, or the last renewal had failed and the engine can not be
+        // asked: others may have held the name meanwhile.
+        Err(error) => {
+            let names = take::shown_names(&args.take);
+            Err(Failure::new(LOST, format!("{names} may have been lost before the end: {error}")))
         }
     }
 }

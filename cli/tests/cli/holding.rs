@@ -52,6 +52,18 @@ fn a_loss_is_76() {
 }
 
 #[test]
+fn a_store_that_went_away_while_another_held_the_name_is_a_loss() {
+    let bench = Bench::new();
+    // A lease so long that no renewal finds out.
+    let holder = bench.start(["hold", "--lease", "1h", "a"]);
+    assert!(holder.line().starts_with("held lock a"));
+    fs::rename(bench.path("store"), bench.path("moved")).unwrap();
+    let _second = bench.start_run(&["a"], "sleep 60");
+    holder.send(Signal::TERM);
+    holder.ended().gives(76).says("`a` may have been lost before the end");
+}
+
+#[test]
 fn what_can_not_be_said_is_not_held() {
     let bench = Bench::new();
     let mut command = bench.command(["hold", "a"]);
