@@ -11,6 +11,21 @@ fn a_database_serves_an_operator() {
 }
 
 #[test]
+fn a_command_ends_with_its_leasehold() {
+    let server = Postgres::start();
+    let bench = Bench::on(server.url());
+    killed::ends_with_its_leasehold(&bench, &["--lease", "3s"]);
+    killed::without_a_supervisor(&bench, &[]);
+    losing::all_end(&bench);
+}
+
+#[test]
+fn runs_inside_runs_are_recognised() {
+    let server = Postgres::start();
+    nested::would_wait_for_itself(&Bench::on(server.url()));
+}
+
+#[test]
 fn a_wrong_password_and_a_missing_database_are_said() {
     let server = Postgres::start();
     let ran = Bench::on(server.url().replace("secret", "canary")).leasehold(["run", "a", "--", "true"]);
