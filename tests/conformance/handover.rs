@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use leasehold::{Client, Error, Event, Events, Family, Guard, Options, Result, Standing, Token};
 use tokio::task::{JoinHandle, JoinSet};
@@ -19,6 +20,7 @@ pub(crate) fn group() -> Group {
         "handover",
         [
             a_crowd_lets_others_have_the_mutex,
+            the_budget_of_a_crowd_begins_with_its_grant,
             a_crowd_lets_others_have_permits,
             a_crowd_of_readers_lets_a_writer_in,
             a_lost_guard_is_not_handed_on,
@@ -96,6 +98,53 @@ async fn a_crowd_lets_others_have_the_mutex(mut ground: Ground) {
     .await;
     let mutex = other.mutex("x").expect("a name");
     drop(beside_the_crowd("the other's turn", mutex.lock()).await);
+}
+
+/// What a crowd waits for others does not count, or those who waited longest would have the fewest
+/// turns.
+async fn the_budget_of_a_crowd_begins_with_its_grant(mut ground: Ground) {
+    const BUDGET: Duration = ms(700);
+    /// Less than the time after which a waiter asks again.
+    const WAIT: Duration = ms(900);
+    let options = ground.options().hand_over(BUDGET, 64);
+    let (client, wire) = ground.client_on_wire(options).await;
+    let other = ground.client().await;
+    if !ground.promises().fair {
+        assert!(!other.guarantees().fair, "an order that is promised after all");
+        return;
+    }
+    for round in 1.. {
+        let name = format!("x{round}");
+        let lock = |client: &Client| {
+            let mutex = client.mutex(&name).expect("a name");
+            async move { mutex.lock().await }
+        };
+        let one_waits = async || {
+            until("one waits", async || other.look(Family::Lock, &name).await.expect("a view").waiting == 1)
+                .await;
+        };
+        let held = soon("the lock", lock(&client)).await.expect("free");
+        let elsewhere = in_line(lock(&other)).await;
+        one_waits().await;
+        let (first, second) = (in_line(lock(&client)).await, in_line(lock(&client)).await);
+        tokio::time::sleep(BUDGET).await;
+        held.release().await.expect("held");
+        let elsewhere = soon("the other's turn", elsewhere).await.expect("no panic").expect("granted");
+        one_waits().await;
+        tokio::time::sleep(WAIT).await;
+        elsewhere.release().await.expect("held");
+        let first = soon("the first turn", first).await.expect("no panic").expect("granted");
+        let asked = wire.acquires.load(Ordering::Acquire);
+        first.release().await.expect("held");
+        let second = soon("the second turn", second).await.expect("no panic").expect("granted");
+        let handed_on = wire.acquires.load(Ordering::Acquire) == asked;
+        second.release().await.expect("held");
+        if handed_on {
+            return;
+        }
+        // The machine may have stood still for as long as the budget.
+        assert!(round < 5, "each had to ask although the budget had only begun");
+    }
 }
 
 async fn a_crowd_lets_others_have_permits(ground: Ground) {

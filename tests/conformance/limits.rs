@@ -27,6 +27,7 @@ pub(crate) fn group() -> Group {
             a_close_in_the_middle_of_a_request_leaves_nothing_held,
             a_closed_client_refuses_everything,
             callers_that_give_up_leave_a_bounded_pile,
+            more_callers_than_that_leave_no_larger_pile,
             a_request_that_may_have_been_sent_after_all_is_undone,
             a_waiter_waits_through_an_outage,
             run_gives_the_value_although_the_release_fails,
@@ -249,6 +250,24 @@ async fn callers_that_give_up_leave_a_bounded_pile(mut ground: Ground) {
     until("all was undone", async || wire.releases.load(Ordering::Acquire) >= CALLERS).await;
     soon("the close", client.close()).await.expect("closed");
     assert_eq!(wire.releases.load(Ordering::Acquire), CALLERS, "each once");
+}
+
+/// The oldest of what is to be undone are left to end with their leases.
+async fn more_callers_than_that_leave_no_larger_pile(mut ground: Ground) {
+    const CALLERS: usize = 9000;
+    /// In flight, and waiting behind that.
+    const KEPT: usize = 64 + 8192;
+    let options = ground.options().call_limit(ms(1000));
+    let (client, wire) = ground.client_on_wire(options).await;
+    wire.set(Fault::Hang);
+    for number in 0..CALLERS {
+        let mutex = client.mutex(format!("n{number}")).expect("a name");
+        assert!(tokio::time::timeout(Duration::ZERO, mutex.lock()).await.is_err(), "nothing is answered");
+    }
+    let error = soon("the close", client.close()).await.expect_err("the engine has not heard");
+    // Five of them are named.
+    let more = format!("and {} more were not given back", KEPT - 5);
+    assert!(error.to_string().contains(&more), "{error}");
 }
 
 /// The connection was down when the request was made, so it may not have been sent; if it came back

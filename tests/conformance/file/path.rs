@@ -1,6 +1,8 @@
 //! The path of a store: removed, moved, replaced by a link, and of any length.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use leasehold::{Family, Standing};
 
@@ -15,6 +17,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_removed_store_is_noticed,
             a_moved_store_is_noticed,
             a_moved_store_is_refused_at_the_next_use,
+            nobody_is_granted_a_name_where_a_store_was,
             a_path_that_leads_elsewhere_is_noticed,
             a_link_in_place_of_the_store_is_refused,
             a_path_of_any_length_works
@@ -74,6 +77,46 @@ async fn a_moved_store_is_refused_at_the_next_use(mut ground: Ground) {
         assert_eq!(listed.len(), 1, "{listed:?}");
         assert!(there.mutex("held").expect("a name").try_lock().await.expect("an answer").is_none());
         drop((old, new, there));
+    }
+}
+
+/// A look at where the store is serves several calls. It is not enough for a grant: the store may
+/// have been moved since.
+async fn nobody_is_granted_a_name_where_a_store_was(mut ground: Ground) {
+    for round in 0..50 {
+        let client = ground.client().await;
+        let mutex = client.mutex("x").expect("a name");
+        let (from, to) = (dir(&ground), dir(&ground).with_extension(format!("was-{round}")));
+        let (turns, moved) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let moving = std::thread::spawn({
+            let (turns, moved) = (Arc::clone(&turns), Arc::clone(&moved));
+            move || {
+                while turns.load(Ordering::Acquire) < 20 {
+                    std::thread::yield_now();
+                }
+                fs::rename(from, to).expect("moved");
+                moved.store(true, Ordering::Release);
+            }
+        });
+        loop {
+            let was_moved = moved.load(Ordering::Acquire);
+            let error = match mutex.try_lock().await {
+                Ok(granted) => {
+                    assert!(
+                        !was_moved || granted.is_none(),
+                        "granted by a store that is not there: {granted:?}"
+                    );
+                    // Moved meanwhile, it is not heard.
+                    drop(granted);
+                    turns.fetch_add(1, Ordering::AcqRel);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            says_moved(Err::<(), _>(error));
+            break;
+        }
+        moving.join().expect("no panic");
     }
 }
 
