@@ -75,7 +75,7 @@ fn slips_of_the_finger_are_met_with_what_was_meant() {
 fn engines_that_are_none_or_keep_nobody_out() {
     let bench = Bench::new();
     bench.leasehold(["ls", "--on", "carrier-pigeon://coop"]).gives(64).says("`carrier-pigeon:`");
-    bench.leasehold(["ls", "--on", "/tmp/locks"]).gives(64).says("write `file:/tmp/locks`");
+    bench.leasehold(["ls", "--on", "/tmp/locks"]).gives(64).says("say `file:/tmp/locks`");
     bench
         .leasehold(["run", "--on", "memory:", "a", "--", "true"])
         .gives(64)
