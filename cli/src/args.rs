@@ -103,9 +103,11 @@ pub(crate) struct On {
     ///
     /// `file:DIR` locks the processes of this machine that name the same directory; `file:` alone
     /// is the user's default directory. Servers are named like `redis://10.0.0.7:6379/` (also
-    /// `rediss:`, `redis+sentinel:`, `redis+cluster:`) or `redlock://a,b,c`. A password in it can
-    /// be seen by others on this machine, in the list of processes: put such a URL into the
-    /// variable LEASEHOLD_ON, which is read without this option.
+    /// `rediss:`, `redis+sentinel:`, `redis+cluster:`), `redlock://a,b,c`,
+    /// `postgres://USER@HOST/DATABASE` or `mysql://USER@HOST/DATABASE`; `leasehold --version` lists
+    /// what this program knows. A password in it can be seen by others on this machine, in the list
+    /// of processes: put such a URL into the variable LEASEHOLD_ON, which is read without this
+    /// option.
     #[arg(long = "on", value_name = "URL", help_heading = "Engine")]
     pub(crate) url: Option<String>,
 }

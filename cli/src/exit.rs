@@ -52,32 +52,38 @@ pub(crate) const RUN_HELP: &str = concat!(
 
 Environment of the command:
   LEASEHOLD_NAME      NAME, the first one
-  LEASEHOLD_TOKEN     its fencing token: greater than that of any earlier holder
-  LEASEHOLD_DEADLINE  when the lease ends unless it is renewed, as of the start, in ms of Unix time
-  LEASEHOLD_HELD      all names and tokens of this run and the runs around it, as JSON, so that a run
-                      inside is recognised
+  LEASEHOLD_TOKEN     its fencing token, greater than any holder's before
+  LEASEHOLD_DEADLINE  when the lease ends unless it is renewed, as of the
+                      start, in ms of Unix time
+  LEASEHOLD_HELD      all names and tokens of this run and of those around
+                      it, as JSON, so that a run inside is recognised
 
 Exit codes:
   The command's own code; or
-  64     the command line is wrong, the name is in use with another number of slots, or the run is
-         inside one that holds the name and would wait for itself
+  64     the command line is wrong, the name is in use with another number
+         of slots, or the run is inside one that holds the name and would
+         wait for itself
   69     the engine can not be reached or used; nothing was started
-  75     the name was not free in time (or the code of --exit-if-busy); nothing was started
-  76     the lease was lost before the command ended, and the command was stopped; or it may have been
-         lost: the store was removed or moved, or the last renewal failed and so did the release
+  75     the name was not free in time (or the code of --exit-if-busy);
+         nothing was started
+  76     the lease was lost before the command ended, and the command was
+         stopped; or it may have been lost: the store was removed or moved,
+         or the last renewal failed and so did the release
   126    the command was found but could not be started
   127    the command was not found
   128+N  signal N ended the command, or ended the wait for the name
 
-A release that the engine did not hear, although the lease stood to the end of the command, is told on
-stderr and leaves the command's code as it is; the name is free when the lease ends."
+A release that the engine did not hear, although the lease stood to the
+end of the command, is told on stderr and leaves the command's code as it
+is; the name is free when the lease ends."
 );
 
 /// What `hold` ends with, for its help and the manual.
 pub(crate) const HOLD_HELP: &str = "\
 Exit codes:
   0      it was held and given back
-  64     the command line is wrong, or it would wait for itself, inside a run that holds the name
+  64     the command line is wrong, or it would wait for itself, inside a
+         run that holds the name
   69     the engine can not be reached or used
   74     the output could not be written
   75     the name was not free in time (or the code of --exit-if-busy)
@@ -86,16 +92,21 @@ Exit codes:
   128+N  signal N ended the wait for the name
 
 In a script, with `held` to wait for:
-  coproc leasehold hold nightly; read -r held <&${COPROC[0]}; …; kill $COPROC_PID";
+  coproc leasehold hold nightly
+  read -r held <&${COPROC[0]}
+  …
+  kill $COPROC_PID";
 
 /// What `limit` ends with, for its help and the manual.
 pub(crate) const LIMIT_HELP: &str = "\
 Exit codes:
   The command's own code, or 0 without a command; or
-  64     the command line is wrong, or the cost is more than the burst and can never pass
+  64     the command line is wrong, or the cost is more than the burst and
+         can never pass
   69     the engine can not be reached or used; nothing was started
   74     the output could not be written
-  75     the limit is used up (or the code of --exit-if-limited); nothing was started
+  75     the limit is used up (or the code of --exit-if-limited); nothing
+         was started
   126    the command was found but could not be started
   127    the command was not found
   128+N  signal N ended the command, or the wait";
@@ -108,7 +119,8 @@ Exit codes:
   69     the engine can not be reached or used; nothing was started
   74     the output could not be written
   75     it is running
-  76     it is not known whether it has run to its end; or the lease was lost, and it was killed
+  76     it is not known whether it has run to its end; or the lease was
+         lost, and it was killed
   126    the command was found but could not be started
   127    the command was not found
   128+N  signal N ended the command";
@@ -236,6 +248,16 @@ fn forgot_dashes() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_below_the_options_fits_a_terminal() {
+        for text in [RUN_HELP, HOLD_HELP, LIMIT_HELP, ONCE_HELP, LOOK_HELP, BREAK_HELP] {
+            // 80 columns, less the margin of a manual page. Longer lines would be broken where it
+            // hurts: these texts are tables.
+            let too_long = text.lines().find(|line| line.chars().count() > 75);
+            assert_eq!(too_long, None);
+        }
+    }
 
     #[test]
     fn the_help_of_run_names_every_code() {

@@ -14,7 +14,8 @@ use crate::exit::Failure;
 use crate::print::{self, FAINT, visible, width};
 use crate::report::{self, NameReport};
 
-const HEADINGS: [&str; 7] = ["FAMILY", "NAME", "HELD", "TOKEN", "FOR", "WAITING", "HOLDER"];
+// A line fits a terminal of 80 columns as a rule, so tokens are left to `show` and `--json`.
+const HEADINGS: [&str; 6] = ["FAMILY", "NAME", "HELD", "FOR", "WAITING", "HOLDER"];
 
 pub(crate) async fn list(args: &Ls) -> Result<u8, Failure> {
     let client = connect(&args.on, Options::new()).await?;
@@ -31,14 +32,14 @@ pub(crate) async fn list(args: &Ls) -> Result<u8, Failure> {
 }
 
 fn write_table(out: &mut impl Write, found: &[(Name, View)]) -> io::Result<()> {
-    let rows: Vec<[String; 7]> = found.iter().map(|(name, view)| row(name, view)).collect();
+    let rows: Vec<[String; 6]> = found.iter().map(|(name, view)| row(name, view)).collect();
     let mut widths = HEADINGS.map(width);
     for row in &rows {
         for (widest, cell) in widths.iter_mut().zip(row) {
             *widest = width(cell).max(*widest);
         }
     }
-    let line = |cells: [&str; 7]| {
+    let line = |cells: [&str; 6]| {
         let mut line = String::new();
         for (cell, widest) in cells.iter().zip(widths) {
             line.push_str(cell);
@@ -53,9 +54,8 @@ fn write_table(out: &mut impl Write, found: &[(Name, View)]) -> io::Result<()> {
     out.flush()
 }
 
-fn row(name: &Name, view: &View) -> [String; 7] {
+fn row(name: &Name, view: &View) -> [String; 6] {
     let none = || "-".to_owned();
-    let newest = view.claims.iter().map(|held| held.claim.token).max();
     let longest: Option<Duration> = view.claims.iter().map(|held| held.held_for).max();
     let holder = match view.claims.as_slice() {
         [] => none(),
@@ -66,7 +66,6 @@ fn row(name: &Name, view: &View) -> [String; 7] {
         name.family().to_string(),
         visible(name.as_str()).into_owned(),
         held(name.family(), view),
-        newest.map_or_else(none, |token| token.to_string()),
         longest.map_or_else(none, show),
         view.waiting.to_string(),
         holder,

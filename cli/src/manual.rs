@@ -58,7 +58,7 @@ fn tables(text: &str, heading_macro: &str, page: &mut Vec<u8>) -> io::Result<()>
     for line in text.lines() {
         match line.strip_suffix(':').filter(|line| !line.starts_with(' ')) {
             Some(heading) => writeln!(page, ".{heading_macro} \"{}\"\n.nf", roff(&heading.to_uppercase()))?,
-            None if line.is_empty() => writeln!(page, ".fi")?,
+            None if line.is_empty() => writeln!(page, ".fi\n.PP")?,
             // The indentation of the help, less that of the page. A dot or a quote would be a
             // macro.
             None => writeln!(page, "\\&{}", roff(line.strip_prefix("  ").unwrap_or(line)))?,

@@ -58,6 +58,9 @@ fn ls_lists_all_families_and_only_what_starts_with_the_prefix() {
     assert_eq!(listed[1]["holders"][0]["slots"], 1);
     let text = bench.leasehold(["ls", "app/"]).gives(0).stdout;
     assert!(text.starts_with("FAMILY") && text.contains("1/4") && text.lines().count() == 3, "{text}");
+    // What is not in it is in `show`: the rest leaves room for the holder in 80 columns.
+    let before_holder = text.lines().next().and_then(|line| line.find("HOLDER"));
+    assert!(before_holder.is_some_and(|columns| columns <= 50), "{text}");
 }
 
 #[test]
