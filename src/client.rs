@@ -161,7 +161,8 @@ impl Client {
     /// The same client with every name put under `prefix/`.
     ///
     /// Namespaces keep programs apart that share an engine. They nest, and are part of the name in
-    /// listings.
+    /// listings: `client.namespace("shop").mutex("stock/42")` is what others call `shop/stock/42`.
+    /// The slash is added to whatever `prefix` is.
     #[must_use]
     pub fn namespace(&self, prefix: impl AsRef<str>) -> Client {
         let prefix = prefix.as_ref();
@@ -183,6 +184,10 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the engine does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads: dropping the future changes nothing.
     pub async fn look(&self, family: Family, name: impl AsRef<str>) -> Result<View> {
         self.inner.check_open()?;
         let name = self.name(family, name.as_ref())?;
@@ -194,6 +199,10 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the engine does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads: dropping the future changes nothing.
     pub async fn list(&self, family: Family, after: Option<&str>, limit: usize) -> Result<Vec<(Name, View)>> {
         self.inner.check_open()?;
         self.inner.call(self.inner.engine.list(family, &self.prefix, after, limit)).await

@@ -20,14 +20,18 @@ use crate::nearest::nearest;
 /// | `redis://HOST:PORT/DB` | claims in a Redis server |
 /// | `redis+sentinel://HOST,HOST/NAME/DB` | the same, wherever the sentinels say that its primary is |
 /// | `redis+cluster://HOST:PORT,HOST:PORT` | claims in a Redis Cluster |
+/// | `redlock://HOST:PORT,HOST:PORT,HOST:PORT` | claims at a majority of independent Redis servers |
 /// | `postgres://USER@HOST/DATABASE` | claims in a table of a PostgreSQL database |
 /// | `mysql://USER@HOST/DATABASE` | claims in a table of a MySQL or MariaDB database |
-/// | `redlock://HOST:PORT,HOST:PORT,HOST:PORT` | claims at a majority of independent Redis servers |
 ///
 /// # Errors
 ///
 /// [`Error::Invalid`] for a URL that is none of these; [`Error::Unsupported`] for an engine that
 /// this build does not have; whatever the engine says if it can not be reached.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes the connections that were made. Nothing is held yet.
 ///
 /// # Examples
 ///
@@ -48,6 +52,10 @@ pub async fn connect(url: &str) -> Result<Client> {
 /// # Errors
 ///
 /// As [`connect`], and [`Error::Invalid`] if an option is out of its range.
+///
+/// # Cancel safety
+///
+/// As [`connect`].
 pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
     let engine = crate::engine::open(url, &options).await?;
     Client::new(engine, options)
@@ -56,6 +64,10 @@ pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
 /// The engine at a URL, for [`Client::new`]: for those who put something of their own around it.
 ///
 /// # Errors
+///
+/// As [`connect`].
+///
+/// # Cancel safety
 ///
 /// As [`connect`].
 pub async fn open(url: &str, options: &Options) -> Result<Box<dyn Engine>> {

@@ -408,24 +408,28 @@ pub(crate) fn refusal(name: &Name, refused: crate::claim::Refused) -> Error {
 mod tests {
     use super::*;
 
-    /// The row of README's table that follows from what an engine promises.
-    fn row(url: &str, guarantees: &Guarantees) -> String {
-        let reach = match guarantees.reach {
+    fn reach(guarantees: &Guarantees) -> &'static str {
+        match guarantees.reach {
             Reach::Process => "one process",
             Reach::Machine => "one machine",
             Reach::Network => "all who reach it",
-        };
+        }
+    }
+
+    /// The row of docs/engines.md that follows from what an engine promises.
+    fn row(url: &str, guarantees: &Guarantees) -> String {
         let death = match guarantees.after_death {
             AfterDeath::AtOnce => "at once",
             AfterDeath::AfterLease => "after the lease",
         };
         let Guarantees { engine, exclusion, tokens, wakes, .. } = guarantees;
-        format!("| [`{url}`](docs/{engine}.md) | {reach} | {exclusion} | {tokens} | {wakes} | {death} |")
+        let reach = reach(guarantees);
+        format!("| [`{url}`]({engine}.md) | {reach} | {exclusion} | {tokens} | {wakes} | {death} |\n")
     }
 
     #[test]
-    fn readme_promises_what_the_engines_promise() {
-        let readme = include_str!("../README.md");
+    fn the_tables_promise_what_the_engines_promise() {
+        let (page, readme) = (include_str!("../docs/engines.md"), include_str!("../README.md"));
         let engines = [
             ("memory:", memory::GUARANTEES),
             ("file:DIR", file::GUARANTEES),
@@ -440,6 +444,8 @@ mod tests {
         ];
         for (url, guarantees) in engines {
             let row = row(url, &guarantees);
+            assert!(page.contains(&row), "docs/engines.md has no row `{row}`");
+            let row = format!("| [`{url}`](docs/{}.md) | {} | ", guarantees.engine, reach(&guarantees));
             assert!(readme.contains(&row), "README has no row `{row}`");
         }
     }

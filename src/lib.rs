@@ -1,4 +1,4 @@
-//! Locks with leases and fencing tokens, on the engine you already run.
+//! Distributed locks with leases and fencing tokens, on the engine you already run.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -11,15 +11,37 @@
 //! # }
 //! ```
 //!
-//! The layers:
+//! The URL chooses the engine: `memory:`, `file:DIR`, `redis://HOST`, `redlock://A,B,C`,
+//! `postgres://USER@HOST/DATABASE`, `mysql://USER@HOST/DATABASE`. See [`connect`].
 //!
-//! * **Locks** are what you hold: [`Mutex`], [`RwLock`], [`Semaphore`], [`Multi`], [`Election`],
-//!   [`Latch`]. Taking one gives a [`Guard`] with a fencing [`Token`], which says whether it is
-//!   *held*, *in doubt* or *lost*.
-//! * The [`Client`] makes them. It renews all their leases together, lets the tasks of one process
-//!   pass a name among themselves, and tells what happens ([`Client::events`]).
-//! * The [`kit`] is built from cells: rate limits, and submissions that have an effect once.
-//! * An [`engine`] keeps the claims: see [`connect`] for those that there are.
+//! # Locks
+//!
+//! | | | |
+//! | --- | --- | --- |
+//! | [`Mutex`] | one holder at a time, first come, first served | [`Client::mutex`] |
+//! | [`RwLock`] | many readers or one writer; writers are not starved | [`Client::rwlock`] |
+//! | [`Semaphore`] | up to so many permits at a time, taken one by one or many at once | [`Client::semaphore`] |
+//! | [`Multi`] | several names: all of them or none | [`Client::multi`] |
+//! | [`Election`] | one leader at a time, whom everybody can see | [`Client::election`] |
+//! | [`Latch`] | a gate that opens when it has been counted down to zero | [`Client::latch`] |
+//!
+//! Taking one gives a [`Guard`] with a fencing [`Token`], which says whether it is *held*, *in
+//! doubt* or *lost*. Its lease is renewed for as long as it lives. The [`Client`] renews all leases
+//! together, lets the tasks of one process pass a name among themselves, and tells what happens
+//! ([`Client::events`]). The [`kit`] is built from the same engines: rate limits, and submissions
+//! that have an effect once. Those who write an engine start at [`engine`].
+//!
+//! # Cargo features
+//!
+//! | feature | on by default | what it adds |
+//! | --- | --- | --- |
+//! | `file` | yes | `file:DIR`, for the processes of one machine (Linux; needs a C compiler) |
+//! | `redis`, `redis-tls` | | `redis://`, `redlock://`; encrypted: `rediss://`, `redlocks://` |
+//! | `postgres`, `postgres-tls` | | `postgres://`; encrypted: `sslmode=require` |
+//! | `mysql`, `mysql-tls` | | `mysql://`, `mariadb://`; encrypted: `sslmode=require` |
+//! | `once` | | `kit::once`: submissions that have an effect once |
+//! | `blocking` | | `leasehold::blocking`: the same locks for programs without async |
+//! | `metrics` | | figures for the recorder of the crate [`metrics`](https://docs.rs/metrics) |
 //!
 //! # What a lock can not promise
 //!
@@ -75,6 +97,8 @@ mod pages {
     mod memory {}
     #[doc = include_str!("../docs/metrics.md")]
     mod metrics {}
+    #[doc = include_str!("../docs/engines.md")]
+    mod engines {}
     #[doc = include_str!("../docs/file.md")]
     mod file {}
     #[doc = include_str!("../docs/limits.md")]

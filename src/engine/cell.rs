@@ -201,6 +201,10 @@ pub(crate) fn decide<'a>(
 /// # Errors
 ///
 /// As [`Engine::apply`].
+///
+/// # Cancel safety
+///
+/// The rule was applied whole or not at all; which of the two is not known.
 pub async fn apply_by_swap<E: Engine + ?Sized>(
     engine: &E,
     names: &[Name],
