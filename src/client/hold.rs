@@ -419,6 +419,9 @@ struct Ending {
     lease: Arc<Lease>,
     token: u64,
     loss: Option<Loss>,
+    /// The highest token that was used of the claim's block, once that is asked for. Then the block
+    /// is closed, and nobody could say it again.
+    used: Option<u64>,
     /// The engine must still hear of it.
     owed: bool,
     /// Closing waits until the engine has heard, or what is left of it is in the background.
@@ -434,7 +437,11 @@ impl Ending {
         lease.token.store(0, Ordering::Release);
         lease.changed.notify_waiters();
         lease.client.keeper.forget(lease.owner);
-        Ending { lease, token, loss, owed, _counted: counted }
+        Ending { lease, token, loss, used: None, owed, _counted: counted }
+    }
+
+    fn used(&mut self) -> u64 {
+        *self.used.get_or_insert_with(|| self.lease.used(self.token))
     }
 
     async fn finish(mut self) -> Result<()> {
@@ -443,7 +450,8 @@ impl Ending {
             // It is over. What may be left of it in the engine is cleared away in the background.
             return Err(self.lease.lost_error(self.token, loss));
         }
-        let found = give_back(&self.lease, self.lease.used(self.token)).await;
+        let used = self.used();
+        let found = give_back(&self.lease, used).await;
         // Tried again in the background, for as long as the lease may stand.
         self.owed = found.as_ref().is_err_and(Error::is_retryable);
         match found {
@@ -458,7 +466,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         if self.owed {
             let client = Arc::clone(&self.lease.client);
-            let used = self.lease.used(self.token);
+            let used = self.used();
             client.release_later(Release::of_claim(Arc::clone(&self.lease), used));
         } else {
             // The line moves on only after the engine has heard: its head would find the name

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::bench::{Ground, ms, not_within, soon, until};
 use crate::lease::Suspended;
+use crate::wire::Fault;
 use crate::{Group, cases};
 
 pub(crate) fn group() -> Group {
@@ -31,6 +32,7 @@ pub(crate) fn group() -> Group {
             tokens_of_a_permit_that_was_given_back_are_not_used,
             tokens_below_those_of_a_newer_permit_are_not_used,
             tokens_below_that_of_an_upgrade_are_not_used,
+            a_release_that_is_sent_again_says_what_was_used,
         ]
     )
 }
@@ -366,7 +368,12 @@ struct Permits {
 impl Permits {
     async fn new(ground: &mut Ground) -> Permits {
         let options = at_leisure(ground.options());
-        let (client, other) = (ground.client_with(options).await, ground.client().await);
+        let client = ground.client_with(options).await;
+        Permits::of(client, ground).await
+    }
+
+    async fn of(client: Client, ground: &mut Ground) -> Permits {
+        let other = ground.client().await;
         let mut events = client.events();
         let theirs = other.semaphore("x", 2).expect("a name");
         let held = [theirs.acquire().await.expect("free"), theirs.acquire().await.expect("free")];
@@ -478,4 +485,30 @@ async fn tokens_below_that_of_an_upgrade_are_not_used(ground: Ground) {
         assert!(reader.token() > token);
         reader.release().await.expect("held");
     }
+}
+
+/// All who share a name use the tokens of one block. If the engine were told that fewer were used,
+/// it would give some of them again.
+async fn a_release_that_is_sent_again_says_what_was_used(ground: Ground) {
+    let Some(mut ground) = crate::bench::counts(ground).await else { return };
+    let options = at_leisure(ground.options()).call_limit(ms(1000));
+    let (client, wire) = ground.client_on_wire(options).await;
+    let Permits { client, mut events, first, second, .. } = Permits::of(client, &mut ground).await;
+    let asks = in_line(acquire(&client)).await;
+    waits(&mut events).await;
+    let stands = in_line(acquire(&client)).await;
+    first.release().await.expect("held");
+    let heir = soon("the one in line", stands).await.expect("no panic").expect("granted");
+    assert!(heir.token() > second.token(), "it has a token of the block that came with the second");
+    wire.said_to_be_used();
+    wire.set(Fault::Refuse);
+    let error = soon("the release", second.release()).await.expect_err("nothing is heard");
+    assert!(error.is_retryable(), "{error}");
+    let mut said = wire.said_to_be_used();
+    wire.set(Fault::None);
+    // Kept, for its own release says something else.
+    let _last = soon("the one that waits", asks).await.expect("no panic").expect("given back after all");
+    said.extend(wire.said_to_be_used());
+    let used = heir.token().get();
+    assert!(said.len() > 1 && said.iter().all(|said| *said == used), "{used} was used, and it says {said:?}");
 }

@@ -54,6 +54,8 @@ pub(crate) struct Wire {
     pub(crate) acquires: AtomicUsize,
     pub(crate) renews: AtomicUsize,
     pub(crate) releases: AtomicUsize,
+    /// What each release said was used last, whether it got through or not.
+    used: Mutex<Vec<u64>>,
     renewed_claims: AtomicU64,
     /// The servers whose claims were renewed.
     shards: Mutex<BTreeSet<u64>>,
@@ -106,6 +108,11 @@ impl Wire {
         view.changes.iter_mut().for_each(|change| change.number -= forgotten);
         view.change_count = view.change_count.saturating_sub(forgotten);
         view
+    }
+
+    /// What each release since the last look said was used last.
+    pub(crate) fn said_to_be_used(&self) -> Vec<u64> {
+        std::mem::take(&mut self.used.lock().expect("no panic"))
     }
 
     pub(crate) fn renewed_claims(&self) -> u64 {
@@ -164,6 +171,7 @@ pub(crate) fn wire(engine: Box<dyn Engine>) -> (Box<dyn Engine>, Arc<Wire>) {
         acquires: AtomicUsize::new(0),
         renews: AtomicUsize::new(0),
         releases: AtomicUsize::new(0),
+        used: Mutex::default(),
         renewed_claims: AtomicU64::new(0),
         shards: Mutex::default(),
     });
@@ -209,6 +217,7 @@ impl Engine for Wired {
 
     fn release<'a>(&'a self, name: &'a Name, owner: OwnerId, used: u64) -> Reply<'a, Released> {
         Box::pin(async move {
+            self.wire.used.lock().expect("no panic").push(used);
             let released = self.wire.carry(|| self.engine.release(name, owner, used)).await;
             self.wire.releases.fetch_add(1, Ordering::AcqRel);
             released
