@@ -187,7 +187,6 @@ impl Lease {
 
     /// Upgraded: the same claim under a new token.
     pub(crate) fn retoken(&self, grant: crate::claim::Grant) {
-        self.altered.store(true, Ordering::Release);
         if let Some(line) = &self.line {
             line.granted(self.owner, Use::Alone, grant);
         }
@@ -239,9 +238,9 @@ impl Lease {
         !self.given_back.swap(true, Ordering::AcqRel)
     }
 
-    /// About to be downgraded. Whether the engine has done it is not known before it answers, and
-    /// it may never answer: from here on nobody takes this over as a writer.
-    pub(crate) fn begin_sharing(&self) {
+    /// About to be upgraded or downgraded. Whether the engine has done it is not known before it
+    /// answers, and it may never answer: from here on nobody takes this over for what it was.
+    pub(crate) fn begin_altering(&self) {
         self.altered.store(true, Ordering::Release);
     }
 

@@ -286,6 +286,7 @@ async fn upgrade(guard: &Guard, alteration: Alteration) -> Result<Option<crate::
         });
     }
     let waiting = client.wakes.register(lease.owner);
+    lease.begin_altering();
     loop {
         client.check_open()?;
         guard.check()?;
@@ -333,7 +334,7 @@ impl WriteGuard {
     pub async fn downgrade(self) -> Result<ReadGuard> {
         self.0.check()?;
         let token = self.0.hold().token();
-        self.0.hold().lease().begin_sharing();
+        self.0.hold().lease().begin_altering();
         alter(self.0.hold().lease(), token, Alteration::Downgrade { weight: 1, token }).await?;
         self.0.hold().lease().share();
         Ok(ReadGuard(self.0))

@@ -33,6 +33,7 @@ pub(crate) fn group() -> Group {
             tokens_below_those_of_a_newer_permit_are_not_used,
             tokens_below_that_of_an_upgrade_are_not_used,
             a_release_that_is_sent_again_says_what_was_used,
+            a_reader_that_may_become_the_writer_is_not_handed_on,
         ]
     )
 }
@@ -511,4 +512,40 @@ async fn a_release_that_is_sent_again_says_what_was_used(ground: Ground) {
     said.extend(wire.said_to_be_used());
     let used = heir.token().get();
     assert!(said.len() > 1 && said.iter().all(|said| *said == used), "{used} was used, and it says {said:?}");
+}
+
+/// The engine may turn it into the writer although nobody asks for that any more. As long as it is
+/// held then, nobody else reads.
+async fn a_reader_that_may_become_the_writer_is_not_handed_on(ground: Ground) {
+    let Some(mut ground) = crate::bench::upgrades(ground).await else { return };
+    let options = at_leisure(ground.options());
+    let (client, other) = (ground.client_with(options).await, ground.client().await);
+    let lock = client.rwlock("x").expect("a name");
+    let theirs = other.rwlock("x").expect("a name");
+    let read = || {
+        let lock = lock.clone();
+        async move { lock.read().await }
+    };
+    let mut events = client.events();
+    let writer = theirs.write().await.expect("free");
+    let first = in_line(read()).await;
+    waits(&mut events).await;
+    // It asks when others have stood in line, so it reserves tokens.
+    let second = in_line(read()).await;
+    writer.release().await.expect("held");
+    let first = soon("the first", first).await.expect("no panic").expect("granted");
+    let second = soon("the second", second).await.expect("no panic").expect("granted");
+    let upgrading = tokio::spawn(first.upgrade());
+    until("an upgrade waits", async || theirs.try_read().await.expect("an answer").is_none()).await;
+    let asks = in_line(read()).await;
+    waits(&mut events).await;
+    let stands = in_line(read()).await;
+    upgrading.abort();
+    let reader = soon("the one in line", stands).await.expect("no panic").expect("granted");
+    second.release().await.expect("held");
+    let beside = soon("the one that waits", asks).await.expect("no panic").expect("granted");
+    let other = soon("another process", theirs.read()).await.expect("granted");
+    for reader in [reader, beside, other] {
+        reader.release().await.expect("held");
+    }
 }
