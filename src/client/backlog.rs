@@ -152,8 +152,9 @@ impl Active {
     fn begin(client: &Arc<Inner>, release: Release) -> Option<(Active, Release)> {
         let mut state = client.backlog.state();
         if state.active.len() >= MOST_ACTIVE {
+            let mut given_up = None;
             if state.waiting.len() >= MOST_WAITING {
-                state.waiting.pop_front();
+                given_up = state.waiting.pop_front();
                 if !std::mem::replace(&mut state.overflowed, true) {
                     tracing::warn!(
                         target: "leasehold",
@@ -162,6 +163,11 @@ impl Active {
                 }
             }
             state.waiting.push_back(release);
+            drop(state);
+            // Somebody may keep the lease to hear of its loss. That must not hold up the line.
+            if let Some(lease) = given_up.and_then(|release| release.lease) {
+                drop(lease.take_turn());
+            }
             return None;
         }
         state.active.insert(release.owner, release.name.clone());

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ pub(crate) fn group() -> Group {
             a_closed_client_refuses_everything,
             callers_that_give_up_leave_a_bounded_pile,
             more_callers_than_that_leave_no_larger_pile,
+            a_release_that_is_given_up_holds_up_nobody,
             a_request_that_may_have_been_sent_after_all_is_undone,
             a_waiter_waits_through_an_outage,
             run_gives_the_value_although_the_release_fails,
@@ -268,6 +269,36 @@ async fn more_callers_than_that_leave_no_larger_pile(mut ground: Ground) {
     // Five of them are named.
     let more = format!("and {} more were not given back", KEPT - 5);
     assert!(error.to_string().contains(&more), "{error}");
+}
+
+/// When the pile is full, the oldest claim in it is left to end by itself. That somebody still
+/// listens for its loss must not matter to those who want the name next.
+async fn a_release_that_is_given_up_holds_up_nobody(mut ground: Ground) {
+    // More than are sent at the same time, and more than are kept.
+    const IN_FLIGHT: usize = 100;
+    const KEPT: usize = 9000;
+    let options = ground.options().call_limit(ms(60_000));
+    let (client, wire) = ground.client_on_wire(options).await;
+    let give_up = async |number: usize| {
+        let mutex = client.mutex(format!("n{number}")).expect("a name");
+        let mut locking = Box::pin(mutex.lock());
+        let waits = std::future::poll_fn(|context| Poll::Ready(locking.as_mut().poll(context).is_pending()));
+        assert!(waits.await, "nothing is answered");
+    };
+    let mutex = client.mutex("x").expect("a name").lease(ms(3000));
+    let guard = mutex.lock().await.expect("free");
+    let lost = guard.lost();
+    wire.set(Fault::Hang);
+    for number in 0..IN_FLIGHT {
+        give_up(number).await;
+    }
+    drop(guard);
+    for number in IN_FLIGHT..IN_FLIGHT + KEPT {
+        give_up(number).await;
+    }
+    wire.set(Fault::None);
+    soon("the next holder", mutex.lock()).await.expect("free").release().await.expect("held");
+    drop(lost);
 }
 
 /// The connection was down when the request was made, so it may not have been sent; if it came back
