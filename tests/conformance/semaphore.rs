@@ -279,7 +279,10 @@ async fn enlarging_grants_those_who_wait_at_once(mut ground: Ground) {
     let operator = ground.client().await;
     let clients = [ground.client().await, ground.client().await, ground.client().await];
     let mut quickest = std::time::Duration::MAX;
-    for round in 0..3 {
+    // Where waiters look often, time does not tell by whom they were granted. The list does, but
+    // some engines serve those who wait when they are looked at; so it is made in one round only.
+    const LISTED: u32 = 3;
+    for round in 0..=LISTED {
         let name = format!("x{round}");
         let semaphore = operator.semaphore(&name, 1).expect("a name");
         let held = semaphore.acquire().await.expect("free");
@@ -294,12 +297,19 @@ async fn enlarging_grants_those_who_wait_at_once(mut ground: Ground) {
         .await;
         let before = tokio::time::Instant::now();
         semaphore.resize(3).await.expect("resized");
+        if round == LISTED {
+            let listed = operator.list(Family::Semaphore, None, 10).await.expect("a list");
+            let (_, view) = listed.iter().find(|(listed, _)| listed.as_str() == name).expect("in use");
+            assert_eq!(view.claims.len(), 3, "claims right after the resize");
+        }
         let mut guards = Vec::new();
         for _ in 0..2 {
             let guard = soon("those who wait", waiting.join_next()).await.expect("two are left");
             guards.push(guard.expect("no panic").expect("granted"));
         }
-        quickest = quickest.min(before.elapsed());
+        if round != LISTED {
+            quickest = quickest.min(before.elapsed());
+        }
         assert_eq!(waiting.len(), 1, "there is no permit for the third");
         held.release().await.expect("held");
         let third = soon("the third", waiting.join_next()).await.expect("one is left");

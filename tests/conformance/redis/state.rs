@@ -215,6 +215,20 @@ async fn the_log_of_an_election_is_kept_for_a_day(_: Ground) {
     renew(silent.owner).await;
     server.advance(2 * HOUR + 23 * HOUR);
     assert_eq!(seen("nearly a day after the end of the lease").await, [true, false]);
+    // Whether they were ever renewed or not.
+    server.advance(25 * HOUR);
+    engine.look(&name, 0).await.expect("a view");
+    let brief = Ask { owner: OwnerId(3), ..silent };
+    engine.acquire(&name, &brief).await.expect("an answer");
+    engine.release(&name, brief.owner, 0).await.expect("released");
+    server.advance(23 * HOUR);
+    assert_eq!(seen("nearly a day after a short term").await, [true, false]);
+    server.advance(2 * HOUR);
+    engine.look(&name, 0).await.expect("a view");
+    let mute = Ask { owner: OwnerId(4), ..brief };
+    engine.acquire(&name, &mute).await.expect("an answer");
+    server.advance(2 * HOUR + 23 * HOUR);
+    assert_eq!(seen("nearly a day after a term that was never renewed").await, [true, false]);
     engine.close().await.expect("closed");
 }
 
