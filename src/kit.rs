@@ -5,8 +5,12 @@
 //!
 //! * [`rate`]: rate limits that all processes share.
 //! * `once`: submissions that must have an effect once (feature `once`).
+//! * `web`: both as layers of an HTTP service (feature `tower`).
 
 mod cells;
 #[cfg(feature = "once")]
 pub mod once;
 pub mod rate;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub mod web;

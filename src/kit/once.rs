@@ -16,4 +16,6 @@ mod record;
 mod rule;
 mod submit;
 
+#[cfg(feature = "tower")]
+pub(crate) use self::submit::Ending;
 pub use self::submit::{IfRunning, IfUnknown, LONGEST_RESULT, Once, Submission};

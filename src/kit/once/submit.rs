@@ -80,6 +80,16 @@ pub enum IfUnknown {
     RunAgain,
 }
 
+/// How an effect ended, for whoever knows better than by success and error.
+pub(crate) enum Ending<E> {
+    /// It has happened, and this is the result.
+    Keep(Vec<u8>),
+    /// It has not happened: the submission is forgotten.
+    Forget(E),
+    /// It may have happened: the submission is unknown.
+    Unknown(E),
+}
+
 /// What became of a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Submission<E> {
@@ -210,8 +220,36 @@ impl Once {
     where
         F: Future<Output = std::result::Result<Vec<u8>, E>>,
     {
+        let forget = self.release_errors;
+        let effect = |token| {
+            let running = effect(token);
+            async move {
+                match running.await {
+                    Ok(result) => Ending::Keep(result),
+                    Err(error) if forget => Ending::Forget(error),
+                    Err(error) => Ending::Unknown(error),
+                }
+            }
+        };
+        self.run_to_ending(key.as_ref(), payload.as_ref(), effect).await
+    }
+
+    /// As [`Once::run`], for an effect that says how it ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Once::run`].
+    pub(crate) async fn run_to_ending<E, F>(
+        &self,
+        key: &str,
+        payload: &[u8],
+        effect: impl FnOnce(Token) -> F,
+    ) -> Result<Submission<E>>
+    where
+        F: Future<Output = Ending<E>>,
+    {
         let clock = &*self.client.inner.clock;
-        let mut attempt = self.attempt(key.as_ref(), payload.as_ref())?;
+        let mut attempt = self.attempt(key, payload)?;
         let mut answer = attempt.begin().await?;
         if let (Answer::Running { .. }, IfRunning::Wait(limit)) = (&answer, self.if_running) {
             let name = attempt.name.clone();
@@ -244,13 +282,12 @@ impl Once {
             return Err(Error::Lost { name, token, why: crate::error::Loss::Deadline });
         };
         let result = match ended {
-            Ok(result) => result,
-            Err(error) => {
-                if self.release_errors {
-                    attempt.repeat(&Ask::Release, clock.now() + self.lease).await;
-                }
+            Ending::Keep(result) => result,
+            Ending::Forget(error) => {
+                attempt.repeat(&Ask::Release, clock.now() + self.lease).await;
                 return Ok(Submission::Failed(error));
             }
+            Ending::Unknown(error) => return Ok(Submission::Failed(error)),
         };
         if result.len() > LONGEST_RESULT {
             return Err(Error::invalid(format!(

@@ -127,7 +127,8 @@ impl Client {
                 "`{name}` can not be shared by 0 processes; give at least 1"
             )));
         }
-        let settings = Settings { parts, when_away, deadline: DEFAULT_DEADLINE, keys: DEFAULT_KEYS };
+        let (deadline, keys) = (DEFAULT_DEADLINE, DEFAULT_KEYS);
+        let settings = Settings { name: name.to_owned(), parts, when_away, deadline, keys };
         Ok(Limiter::new(self, settings))
     }
 }
@@ -135,6 +136,25 @@ impl Client {
 impl Limiter {
     fn new(client: &Client, settings: Settings) -> Limiter {
         Limiter { client: client.clone(), shared: Arc::new(Shared::new(client, settings)) }
+    }
+
+    /// The name that it was made with.
+    #[cfg(feature = "tower")]
+    pub(crate) fn name(&self) -> &str {
+        &self.shared.settings.name
+    }
+
+    /// Waits by the client's clock.
+    #[cfg(feature = "tower")]
+    pub(crate) async fn wait(&self, time: Duration) {
+        let clock = &*self.client.inner.clock;
+        sleep_until(clock, clock.now() + time).await;
+    }
+
+    /// The limits that it was made with, in their order.
+    #[cfg(feature = "tower")]
+    pub(crate) fn limits(&self) -> impl Iterator<Item = &Limit> {
+        self.shared.settings.parts.iter().map(|part| &part.limit)
     }
 
     /// How long the engine has to answer: 50 milliseconds by default. After that the verdict is

@@ -31,6 +31,8 @@ pub(super) struct Shared {
 
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
+    #[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "only HTTP fields name a limiter"))]
+    pub(super) name: String,
     pub(super) parts: Vec<Part>,
     pub(super) when_away: WhenAway,
     pub(super) deadline: Duration,
