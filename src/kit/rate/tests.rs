@@ -10,7 +10,7 @@ use crate::claim::Micros;
 
 /// Requests in a generated schedule, on average.
 const LENGTH: usize = 1000;
-/// Schedules for each property.
+/// Schedules for each property. `LEASEHOLD_SCHEDULES` in the environment asks for more.
 const SCHEDULES: u32 = 512;
 
 /// In microseconds: a schedule ends before numbers in Lua are not exact any more.
@@ -78,7 +78,9 @@ fn numbers() -> impl Strategy<Value = (u32, Micros, u32)> {
 }
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: SCHEDULES, failure_persistence: None, ..ProptestConfig::default() }
+    let wanted = std::env::var("LEASEHOLD_SCHEDULES").ok().and_then(|number| number.parse().ok());
+    let cases = wanted.unwrap_or(SCHEDULES);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// What was let through and not given back: when, and how much.
