@@ -11,32 +11,35 @@
 //! every tenth of a second. A replica that is promoted before it has heard of the last grants may
 //! give them again; always check the token. Galera and groups with several primaries are refused.
 
-use crate::engine::sql::{Sql, SqlEngine};
+use crate::engine::sql::SqlEngine;
 use crate::error::Result;
 use crate::random;
 
 use self::database::Mysql;
 use self::url::Place;
 
+mod certificates;
 mod connection;
 mod database;
 mod errors;
 mod neighbours;
+mod packet;
 mod pool;
 pub(crate) mod promises;
 mod requirements;
 mod rows;
+mod schema;
 mod statement;
 #[cfg(feature = "mysql-tls")]
 mod tls;
 mod url;
 
-pub use self::requirements::migration;
+pub use self::schema::migration;
 
 /// Connects to the database at a URL.
 pub(crate) async fn open(url: &str) -> Result<SqlEngine<Mysql>> {
     let place = Place::parse(url)?;
     let seat = random::number()?;
     let (database, now) = Mysql::open(place, seat).await?;
-    Sql::open(database, seat, now)
+    SqlEngine::open(database, seat, now)
 }

@@ -10,7 +10,7 @@
 //! of the last grants may give them again; use synchronous replication where that matters, and
 //! always check the token.
 
-use crate::engine::sql::{Sql, SqlEngine};
+use crate::engine::sql::SqlEngine;
 use crate::error::Result;
 use crate::random;
 
@@ -24,6 +24,7 @@ mod listener;
 mod pool;
 pub(crate) mod promises;
 mod schema;
+mod shared;
 mod statements;
 #[cfg(feature = "postgres-tls")]
 mod tls;
@@ -36,5 +37,5 @@ pub(crate) async fn open(url: &str) -> Result<SqlEngine<Postgres>> {
     let place = Place::parse(url)?;
     let seat = random::number()?;
     let (database, now) = Postgres::open(place, seat).await?;
-    Sql::open(database, seat, now)
+    SqlEngine::open(database, seat, now)
 }

@@ -13,7 +13,7 @@
 //!   the row still has the version that was read. If it does not, it is done again. One process
 //!   does not compete with itself: its requests on a name go one after the other ([`gates`]).
 //!
-//! A [`Database`] has the statements and the connections. [`Sql`] is an engine on top of it.
+//! A [`Database`] has the statements and the connections. [`SqlEngine`] is an engine on top of it.
 //! docs/internals/sql.md has the tables.
 
 mod cells;
@@ -22,10 +22,15 @@ mod database;
 mod engine;
 mod gates;
 mod poll;
+mod polled;
 mod recent;
 pub(crate) mod row;
 mod server_clock;
+mod state;
 mod sweep;
+mod sweeper;
+mod tries;
 
 pub(crate) use self::database::*;
-pub(crate) use self::engine::{Sql, SqlEngine};
+pub(crate) use self::engine::SqlEngine;
+pub(crate) use self::row::Found;

@@ -8,13 +8,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, Error as Driver, Row};
+use mysql_async::{Conn, Error as Driver};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use super::errors::{cause, is_fatal};
+use super::packet::{Answer, Packet, run};
 use super::promises::ENGINE;
 use super::requirements;
 use super::url::Place;
@@ -22,34 +22,6 @@ use crate::engine::sql::{Attempt as SqlAttempt, Failure};
 use crate::engine::supervise::{Attempt, Connector as ConnectorTrait, Supervisor};
 use crate::engine::{Hint, Hints};
 use crate::error::Result;
-
-/// What one statement of a packet gave.
-#[derive(Debug, Default)]
-pub(super) struct Answer {
-    /// Whether it changed rows.
-    pub(super) affected: u64,
-    pub(super) rows: Vec<Row>,
-}
-
-/// Statements that go to the server together.
-#[derive(Debug)]
-pub(super) struct Packet {
-    text: String,
-    /// Whether a transaction is open in the middle of it.
-    transaction: bool,
-}
-
-impl Packet {
-    /// Statements that are committed one by one.
-    pub(super) fn plain(text: String) -> Packet {
-        Packet { text, transaction: false }
-    }
-
-    /// Statements that begin and end a transaction.
-    pub(super) fn transaction(text: String) -> Packet {
-        Packet { text, transaction: true }
-    }
-}
 
 struct Job {
     packet: Packet,
@@ -180,21 +152,6 @@ async fn work(mut connection: Conn, mut queue: mpsc::UnboundedReceiver<Job>, att
         reply.send(Reply::Unsent(packet)).ok();
     }
     attempt.lost(&why);
-}
-
-/// Sends a packet, and reads all answers to it.
-pub(super) async fn run(connection: &mut Conn, text: &str) -> Result<Vec<Answer>, Driver> {
-    let mut answers = Vec::new();
-    let mut result = connection.query_iter(text).await?;
-    loop {
-        let affected = result.affected_rows();
-        let rows = result.collect::<Row>().await?;
-        answers.push(Answer { affected, rows });
-        // The answer to a last statement without rows is left out; whether it failed was read.
-        if result.is_empty() {
-            return Ok(answers);
-        }
-    }
 }
 
 /// Sends a packet over a connection that is kept alive. The driver's own error for what the server

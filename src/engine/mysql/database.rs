@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::connection::Packet;
 use super::errors::{is_duplicate, is_locked};
 use super::neighbours;
+use super::packet::Packet;
 use super::pool::{Over, Pool};
 use super::promises::GUARANTEES;
 use super::rows::{self, Names, column, last};

@@ -11,9 +11,10 @@ use std::sync::{Arc, OnceLock};
 use mysql_async::Error as Driver;
 use tokio::sync::OnceCell;
 
-use super::connection::{Answer, Connector, Packet, send};
+use super::connection::{Connector, send};
 use super::errors::{NO_TABLE, code};
-use super::requirements;
+use super::packet::{Answer, Packet};
+use super::schema;
 use super::url::Place;
 use crate::claim::Micros;
 use crate::engine::sql::{Attempt, Failure};
@@ -50,7 +51,7 @@ impl Pool {
         let connector =
             Connector { place: Arc::clone(&place), hints: Arc::clone(&hints), for_batches: false };
         let first = Supervisor::open(connector).await?;
-        let now = requirements::tables(&first, &place.blame).await?;
+        let now = schema::tables(&first, &place.blame).await?;
         let others = (0..place.connections).map(|_| OnceCell::new()).collect();
         let (first_key, closed, pid) = (OnceLock::new(), AtomicBool::new(false), std::process::id());
         Ok((Pool { place, hints, first, others, first_key, closed, pid }, now))
@@ -116,7 +117,7 @@ impl Pool {
             Err(error) if code(&error) == Some(NO_TABLE) => {
                 // Dropped by somebody. All claims are gone with them; who holds one finds out when
                 // it renews.
-                requirements::tables(supervisor, &self.place.blame).await?;
+                schema::tables(supervisor, &self.place.blame).await?;
                 Err(Failure::Conflict(self.place.blame.error(error)))
             }
             answer => Ok(answer),

@@ -3,7 +3,7 @@
 use mysql_async::Row;
 use mysql_async::prelude::FromValue;
 
-use super::connection::Answer;
+use super::packet::Answer;
 use super::promises::ENGINE;
 use crate::claim::Micros;
 use crate::engine::sql::row::{NameRow, WaiterRow};

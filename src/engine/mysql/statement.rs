@@ -16,6 +16,9 @@ pub(super) struct Tables {
     pub(super) format: String,
 }
 
+/// What the names of the tables start with, unless the URL says otherwise.
+pub(super) const PREFIX: &str = "leasehold";
+
 /// The server's clock in microseconds: when the statement began. UTC, whatever the time zone of the
 /// session.
 const NOW: &str = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))";
@@ -74,6 +77,12 @@ impl Tables {
         }
         out
     }
+}
+
+/// True if this can start the names of tables.
+pub(super) fn is_prefix(text: &str) -> bool {
+    let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !text.is_empty() && text.len() <= 40 && text.chars().all(letters)
 }
 
 /// The value that `$1` stands for.

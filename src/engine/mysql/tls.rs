@@ -6,7 +6,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::url::Certificates;
+use super::certificates::Certificates;
 use crate::error::{Error, Result};
 
 /// What the driver needs to know to speak TLS, and to check that the server is the one that was

@@ -2,10 +2,10 @@
 
 use mysql_async::{Opts, OptsBuilder};
 
+use super::certificates::Certificates;
 use super::errors::Blame;
 use super::promises::ENGINE;
-use super::requirements::{PREFIX, is_prefix};
-use super::statement::Tables;
+use super::statement::{PREFIX, Tables, is_prefix};
 use crate::engine::url::{LoginPlace, Secret, Syntax, Url};
 use crate::error::{Error, Result};
 
@@ -41,15 +41,6 @@ pub(super) struct Place {
     pub(super) password: Option<Secret>,
     pub(super) connections: usize,
     pub(super) blame: Blame,
-}
-
-/// Files for an encrypted connection.
-#[cfg_attr(not(feature = "mysql-tls"), allow(dead_code, reason = "a build without TLS refuses them"))]
-#[derive(Clone, Debug, Default)]
-pub(super) struct Certificates {
-    /// Who may vouch for the server; the system's trusted certificates if none is given.
-    pub(super) root: Option<String>,
-    pub(super) own: Option<(String, String)>,
 }
 
 #[derive(Default)]

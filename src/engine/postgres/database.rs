@@ -1,17 +1,16 @@
 //! The statements of the engine, over its connections.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::Arc;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::connection::Server;
-use super::errors::is_broken;
 use super::listener::{Listener, Message, changed_channel, seat_channel};
 use super::pool::Pool;
 use super::promises::GUARANTEES;
+use super::shared::{Parameter, Shared};
 use super::url::Place;
 use crate::claim::{Micros, OwnerId, Seat};
 use crate::engine::sql::row::{Columns, NameRow, WaiterRow, key_of, owner_bytes};
@@ -31,19 +30,8 @@ pub(crate) struct Postgres {
     listener: Listener,
 }
 
-/// What requests and the listener use.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) server: Arc<Server>,
-    pub(super) pool: Pool,
-    pub(super) seat: Seat,
-}
-
 /// In place of a key: a statement for many of them goes over the connection that there is for sure.
 const MANY: &[u8] = &[];
-
-/// A parameter and its type: without it the server would have to be asked first.
-type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 impl Postgres {
     /// Connects, and says what time it is at the server.
@@ -55,47 +43,6 @@ impl Postgres {
         let shared = Arc::new(Shared { server, pool, seat });
         let listener = Listener::new(Arc::clone(&shared), listen);
         Ok((Postgres { shared, listener }, now))
-    }
-}
-
-impl Shared {
-    /// Runs a statement over the connection of a key; over the first one if it is for no key or
-    /// many.
-    async fn rows(&self, key: &[u8], statement: &str, parameters: &[Parameter<'_>]) -> Attempt<Vec<Row>> {
-        let (supervisor, connected) = self.pool.connected(key).await?;
-        let request = pin!(connected.client.query_typed(statement, parameters));
-        supervisor.answer(&connected, request).await?.map_err(|error| {
-            if is_broken(&error) {
-                supervisor.lost(connected.epoch, &error.to_string());
-            }
-            self.server.names.statement(error)
-        })
-    }
-
-    /// How many rows a statement changed.
-    async fn count(&self, key: &[u8], statement: &str, parameters: &[Parameter<'_>]) -> Attempt<u64> {
-        let (supervisor, connected) = self.pool.connected(key).await?;
-        let request = pin!(connected.client.execute_typed(statement, parameters));
-        supervisor.answer(&connected, request).await?.map_err(|error| {
-            if is_broken(&error) {
-                supervisor.lost(connected.epoch, &error.to_string());
-            }
-            self.server.names.statement(error)
-        })
-    }
-
-    /// Sends messages to channels, in a statement of their own: a transaction that notifies holds a
-    /// lock of the whole server until it is on disk, and this one writes nothing.
-    pub(super) async fn send(&self, messages: BTreeMap<String, String>) {
-        let Some(connected) = self.pool.connected_now() else { return };
-        let (channels, texts): (Vec<String>, Vec<String>) = messages.into_iter().unzip();
-        let parameters: [Parameter<'_>; 2] = [(&channels, Type::TEXT_ARRAY), (&texts, Type::TEXT_ARRAY)];
-        let statement = "select pg_notify(n.channel, n.text) from unnest($1, $2) as n (channel, text)";
-        let request = pin!(connected.client.query_typed(statement, &parameters));
-        if let Some(Err(error)) = connected.while_up(request).await {
-            // Whom it would have woken asks again in time.
-            tracing::debug!(target: "leasehold", %error, "could not notify");
-        }
     }
 }
 

@@ -149,20 +149,6 @@ impl Names {
             error,
         )
     }
-
-    /// The tables have a format that this version does not know.
-    pub(super) fn unknown_format(&self, found: i32) -> Error {
-        Error::Engine {
-            engine: ENGINE,
-            what: format!(
-                "the tables at `{}` have format {found}, and this version of leasehold knows format {}; \
-                 upgrade leasehold, or choose other tables with `table=PREFIX`",
-                self.server,
-                super::schema::FORMAT
-            ),
-            source: None,
-        }
-    }
 }
 
 /// True if the server says that it can not do it now: it shuts down, starts up, lacks something.

@@ -15,8 +15,8 @@ use tokio::sync::{Notify, OnceCell, watch};
 use tokio::task::AbortHandle;
 
 use super::connection::{Abort, Session};
-use super::database::Shared;
 use super::promises::ENGINE;
+use super::shared::Shared;
 use super::statements::{Tables, quoted};
 use crate::claim::{OwnerId, Seat};
 use crate::engine::Hint;

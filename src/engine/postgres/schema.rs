@@ -12,7 +12,7 @@ use crate::claim::Micros;
 use crate::error::{Error, Result};
 
 /// The format of the tables.
-pub(super) const FORMAT: i32 = 1;
+const FORMAT: i32 = 1;
 
 /// The oldest server that has all that is needed.
 const OLDEST_SERVER: i32 = 120_000;
@@ -83,7 +83,7 @@ pub(super) async fn prepare(
     let rows = rows.map_err(|error| names.statement(error).into_error())?;
     match rows.first().map(|row| row.get(0)) {
         Some(FORMAT) => Ok(now.max(0).cast_unsigned()),
-        Some(found) => Err(names.unknown_format(found)),
+        Some(found) => Err(unknown_format(names, found)),
         None => Err(odd(names, "its table of formats is empty; run what `leasehold sql postgres` prints")),
     }
 }
@@ -115,4 +115,17 @@ async fn make(client: &Client, names: &Names, schema: Option<&str>) -> Result<()
 
 fn odd(names: &Names, what: &str) -> Error {
     Error::Engine { engine: ENGINE, what: format!("`{}` is not fit: {what}", names.server), source: None }
+}
+
+/// The tables have a format that this version does not know.
+fn unknown_format(names: &Names, found: i32) -> Error {
+    Error::Engine {
+        engine: ENGINE,
+        what: format!(
+            "the tables at `{}` have format {found}, and this version of leasehold knows format {FORMAT}; \
+             upgrade leasehold, or choose other tables with `table=PREFIX`",
+            names.server
+        ),
+        source: None,
+    }
 }

@@ -1,8 +1,9 @@
 //! Cells.
 
-use super::claims::Tries;
+use super::database::{CellWrite, Database, Failure};
 use super::row::key_of;
-use super::{CellWrite, Database, Failure, Sql};
+use super::state::Sql;
+use super::tries::Tries;
 use crate::claim::Micros;
 use crate::engine::cell::check_cells;
 use crate::engine::table::cell::{CellChange, Loaded, Stamps, StoredCell};

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-
-use super::recent::Taken;
-use super::row::{self, Columns, LONGEST_KEY, WaiterRow, keys_with, name_of, unreadable};
-use super::{
-    Attempt, Database, Durability, Failure, Found, GiveBack, InsertWaiter, NameWrite, RowWrite, Sql, Take,
+use super::database::{
+    Attempt, Database, Durability, Failure, GiveBack, InsertWaiter, NameWrite, RowWrite, Take,
 };
+use super::recent::Taken;
+use super::row::{self, Columns, Found, LONGEST_KEY, WaiterRow, keys_with, name_of, unreadable};
+use super::state::Sql;
+use super::tries::Tries;
 use crate::claim::{Answer, Ask, Grant, MemoryQueue, Micros, OwnerId, Released, World};
 use crate::engine::table::buffered::{self, MoreWaiters, Plan, QueueChange, RowChange};
 use crate::engine::table::row::Record;
@@ -24,48 +24,10 @@ pub(super) const FEW: usize = 3;
 /// For what shows all waiters.
 pub(super) const MANY: usize = 1000;
 
-/// The pauses between tries, and for how long it is tried.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// For how long a request is tried.
 const TRIED_FOR: Duration = Duration::from_secs(4);
 /// Who asks for a claim is told that it is busy instead.
 const ASKED_FOR: Duration = Duration::from_millis(500);
-
-/// The pauses between tries of one request.
-#[derive(Debug)]
-pub(super) struct Tries {
-    started: Instant,
-    pause: Duration,
-    limit: Duration,
-}
-
-impl Tries {
-    pub(super) fn new(limit: Duration) -> Tries {
-        Tries { started: Instant::now(), pause: FIRST_PAUSE, limit }
-    }
-
-    /// What is left of the time for the request.
-    fn left(&self) -> Duration {
-        self.limit.saturating_sub(self.started.elapsed())
-    }
-
-    /// Waits for a moment, up to half as long again and growing; `error` if it has taken too long.
-    pub(super) async fn again(&mut self, error: impl FnOnce() -> Error) -> Attempt<()> {
-        if self.left() < self.pause {
-            return Err(Failure::Conflict(error()));
-        }
-        sleep(jitter(self.pause)).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        Ok(())
-    }
-}
-
-/// Up to half as long again.
-pub(super) fn jitter(pause: Duration) -> Duration {
-    const STEPS: u64 = 1024;
-    let share = random::number().unwrap_or(0) % STEPS;
-    pause + pause.mul_f64(share as f64 / (2 * STEPS) as f64)
-}
 
 /// How a request is carried out.
 pub(super) struct How<A> {

@@ -10,7 +10,7 @@ use crate::engine::{Connection, Guarantees, Hints};
 use crate::error::Error;
 use crate::name::Name;
 
-use super::row::{Columns, NameRow, WaiterRow};
+use super::row::{Columns, Found, NameRow, WaiterRow};
 
 /// A database: its statements, and how it is reached.
 ///
@@ -175,16 +175,6 @@ pub(crate) struct GiveBack<'a> {
     pub(crate) version: i64,
     /// The highest token that was given for the name.
     pub(crate) last: u64,
-}
-
-/// What was read of a name.
-#[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) now: Micros,
-    pub(crate) row: Option<NameRow>,
-    /// In order.
-    pub(crate) first: Vec<WaiterRow>,
-    pub(crate) own: Option<WaiterRow>,
 }
 
 /// Replaces the row of a name, and changes its queue.

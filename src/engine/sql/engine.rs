@@ -1,96 +1,39 @@
 //! An engine on a database.
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
-use super::claims::{FEW, How, MANY, grants_are_flushed, jitter};
-use super::gates::Gates;
-use super::poll::Polled;
-use super::recent::Recent;
+use super::claims::{FEW, How, MANY, grants_are_flushed};
+use super::database::{Database, Durability, Failure};
 use super::row::key_of;
-use super::server_clock::ServerClock;
-use super::sweep::Sweeper;
-use super::{Database, Durability, Failure};
-use crate::claim::{Alteration, Answer, Ask, Claim, OwnerId, Pause, Released, Seat};
-use crate::engine::table::{Acquire, Alter, Break, Look, Notice, Resize};
+use super::state::Sql;
+use super::tries::jitter;
+use crate::claim::{Alteration, Answer, Ask, Claim, Micros, OwnerId, Pause, Released, Seat};
+use crate::engine::table::{Acquire, Alter, Break, Look, Resize};
 use crate::engine::{
-    Cells, Connection, Engine, Guarantees, Hint, Hints, Renewal, Renewed, Reply, Rule, Swap, Swapped,
-    VerifySql, View, Watching, refusal,
+    Cells, Connection, Engine, Guarantees, Hints, Renewal, Renewed, Reply, Rule, Swap, Swapped, VerifySql,
+    View, Watching, refusal,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::name::{Family, Name};
 
 /// A waiter that nobody can call asks again after this long at first, and this long later.
 const FIRST_POLL: Duration = Duration::from_millis(20);
 const LONGEST_POLL: Duration = Duration::from_millis(100);
 
-/// One client of a database.
-#[derive(Debug)]
-pub(crate) struct Sql<D> {
-    pub(super) database: D,
-    pub(super) seat: Seat,
-    pub(super) gates: Gates,
-    pub(super) recent: Recent,
-    pub(super) polled: Polled,
-    pub(super) clock: ServerClock,
-    pub(super) sweeper: Sweeper,
-    pub(super) runtime: Handle,
-    hints: OnceLock<Hints>,
-}
-
 /// The engine that users get.
 #[derive(Debug)]
 pub(crate) struct SqlEngine<D>(Arc<Sql<D>>);
 
-impl<D: Database> Sql<D> {
+impl<D: Database> SqlEngine<D> {
     /// An engine on a database that can be reached. `seat` is a number that nobody else has.
-    pub(crate) fn open(database: D, seat: Seat, now: crate::claim::Micros) -> Result<SqlEngine<D>> {
-        let runtime = Handle::try_current()
-            .map_err(|_| Error::invalid("an engine must be opened inside a tokio runtime"))?;
-        let clock = ServerClock::default();
-        clock.heard(now);
-        Ok(SqlEngine(Arc::new(Sql {
-            database,
-            seat,
-            gates: Gates::default(),
-            recent: Recent::default(),
-            polled: Polled::default(),
-            clock,
-            sweeper: Sweeper::new(seat),
-            runtime,
-            hints: OnceLock::new(),
-        })))
+    pub(crate) fn open(database: D, seat: Seat, now: Micros) -> Result<SqlEngine<D>> {
+        Ok(SqlEngine(Arc::new(Sql::new(database, seat, now)?)))
     }
+}
 
-    /// The engine's word.
-    pub(super) fn word(&self) -> &'static str {
-        self.database.guarantees().engine
-    }
-
-    pub(super) fn hint(&self, hint: Hint) {
-        if let Some(hints) = self.hints.get() {
-            hints.give(hint);
-        }
-    }
-
-    /// Passes on what follows from a request.
-    pub(super) fn deliver(&self, mut notices: Vec<Notice>, changed: Vec<Name>) {
-        if notices.is_empty() && changed.is_empty() {
-            return;
-        }
-        if let Some(hints) = self.hints.get() {
-            let own = notices.extract_if(.., |notice| notice.seat == self.seat);
-            own.for_each(|notice| hints.give(notice.hint));
-            changed.iter().for_each(|name| hints.give(Hint::Changed(name.clone())));
-        }
-        if !notices.is_empty() || !changed.is_empty() {
-            self.database.notify(notices, changed);
-        }
-    }
-
+impl<D: Database> Sql<D> {
     /// The same answer, with a pause that suits a waiter that may not be called.
     fn pollable(self: &Arc<Self>, answer: Answer, round: u32) -> Answer {
         let Answer::Queued(pause) = answer else { return answer };

@@ -3,17 +3,18 @@
 //!
 //! Waiters ask again by themselves. What is here is for those who hold and those who watch.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::claims::jitter;
+use super::database::{Attempt, Database, Failure};
 use super::row::{NameRow, key_of};
-use super::{Attempt, Database, Failure, Sql};
-use crate::claim::{OwnerId, OwnerMap};
+use super::state::Sql;
+use super::tries::jitter;
+use crate::claim::OwnerId;
 use crate::engine::Hint;
 use crate::error::Result;
 use crate::name::{Family, Name};
@@ -23,47 +24,6 @@ const LOOK_AT_WATCHED: Duration = Duration::from_millis(100);
 const LOOK_AT_HELD: Duration = Duration::from_secs(2);
 /// So many claims are looked at at once.
 const MOST_HELD: usize = 1000;
-
-/// What is looked at.
-#[derive(Debug, Default)]
-pub(super) struct Polled {
-    held: Mutex<OwnerMap<Arc<[u8]>>>,
-    /// What was last seen of a name that is watched, and how often it is.
-    watched: Mutex<HashMap<Name, (i64, usize)>>,
-    running: AtomicBool,
-    /// Somebody has waited, watched or held for long.
-    wanted: AtomicBool,
-}
-
-impl Polled {
-    fn held(&self) -> MutexGuard<'_, OwnerMap<Arc<[u8]>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn watched(&self) -> MutexGuard<'_, HashMap<Name, (i64, usize)>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// An owner holds a name from now on.
-    pub(super) fn hold(&self, owner: OwnerId, key: &[u8]) {
-        // Owners that never release pile up: those who lost their names.
-        const MOST: usize = 1 << 17;
-        let mut held = self.held();
-        if held.len() >= MOST {
-            held.clear();
-        }
-        held.insert(owner, key.into());
-    }
-
-    /// It does not any more.
-    pub(super) fn let_go(&self, owner: OwnerId) {
-        self.held().remove(&owner);
-    }
-
-    fn is_idle(&self) -> bool {
-        self.held().is_empty() && self.watched().is_empty()
-    }
-}
 
 impl<D: Database> Sql<D> {
     /// Looks at a name from now on.

@@ -6,8 +6,6 @@ use crate::engine::table::row::{Record, decode, encode};
 use crate::error::Error;
 use crate::name::{Family, Name, fold};
 
-use super::database::Found;
-
 /// The longest name that is stored as it is.
 pub(crate) const LONGEST_KEY: usize = 480;
 
@@ -104,6 +102,16 @@ impl WaiterRow {
         waiter.alive_until = self.alive_until;
         Ok((self.place, waiter))
     }
+}
+
+/// What was read of a name.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) now: Micros,
+    pub(crate) row: Option<NameRow>,
+    /// In order.
+    pub(crate) first: Vec<WaiterRow>,
+    pub(crate) own: Option<WaiterRow>,
 }
 
 impl Found {
