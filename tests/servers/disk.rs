@@ -1,4 +1,4 @@
-//! A disk that can be slow, or fail, under a server of any kind.
+//! A disk that can be slow, fail or be full, under a server of any kind.
 
 use std::fs;
 use std::path::PathBuf;
@@ -38,6 +38,11 @@ impl Disk {
     /// Nothing reaches the disk any more, and it says so.
     pub(crate) fn fail(&self) {
         self.say("-1");
+    }
+
+    /// No table of a PostgreSQL server can grow any more.
+    pub(crate) fn fill(&self) {
+        self.say("-2");
     }
 
     pub(crate) fn mend(&self) {

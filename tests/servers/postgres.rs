@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::disk::Disk;
 use super::process::{User, find, output};
 use super::server::{Place, Program, Server, own};
 use super::{Certificates, LIMIT, not_installed, template, until};
@@ -133,6 +134,15 @@ impl Postgres {
         postgres.try_run()?;
         postgres.fresh_database();
         Ok(postgres)
+    }
+
+    /// A server on a disk that can be full.
+    pub(crate) fn start_on_disk() -> (Postgres, Disk) {
+        let mut server = Postgres::prepare(&[], None);
+        let disk = Disk::put_under(&mut server);
+        server.run();
+        server.fresh_database();
+        (server, disk)
     }
 
     /// A server that also speaks TLS; `name` is the certificate that it shows.

@@ -21,6 +21,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             strict_isolation_behind_a_pooler_is_tried_again,
             a_server_without_connections_left_says_so,
             one_connection_is_enough,
+            a_full_disk_is_an_outage_that_says_so,
             a_promoted_standby_keeps_what_it_has_heard,
         ]
     )
@@ -232,4 +233,26 @@ async fn a_promoted_standby_keeps_what_it_has_heard(ground: Ground) {
     let next = soon("the next", theirs.lock()).await.expect("free");
     assert!(next.token() > token, "tokens rise over a promotion");
     next.release().await.expect("held");
+}
+
+async fn a_full_disk_is_an_outage_that_says_so(_: Ground) {
+    let (server, disk) = Postgres::start_on_disk();
+    let client = connect(&server.url()).await;
+    let held = lock(&client, "x", ms(60_000)).await;
+    disk.fill();
+    let mut others = Vec::new();
+    let error = loop {
+        assert!(others.len() < 3000, "there is always room");
+        let name = format!("{:0>400}", others.len());
+        match soon("an answer", client.mutex(name).expect("a name").try_lock()).await {
+            Ok(other) => others.push(other.expect("free")),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_retryable() && error.to_string().contains("no room left"), "{error}");
+    disk.mend();
+    drop(others);
+    let next = soon("a lock", client.mutex("y").expect("a name").lock()).await.expect("granted");
+    next.release().await.expect("held");
+    soon("the release", held.release()).await.expect("held");
 }
