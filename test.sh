@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what the tests need (Debian) and runs all of them.
+# Installs what the tests need (Debian) and runs all of them. `./test.sh versions` runs those of the SQL engines on current
+# versions of the databases instead.
 set -eu
 cd "$(dirname "$0")"
 
@@ -23,6 +24,11 @@ if [ -n "$needed" ]; then
   $sudo apt-get update -q
   # shellcheck disable=SC2086
   $sudo apt-get install -q -y --no-install-recommends $needed
+fi
+
+if [ "${1-}" = versions ]; then
+  shift
+  exec tests/versions.sh "$@"
 fi
 
 tests/interop/install.sh

