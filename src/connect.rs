@@ -23,6 +23,7 @@ use crate::nearest::nearest;
 /// | `redlock://HOST:PORT,HOST:PORT,HOST:PORT` | claims at a majority of independent Redis servers |
 /// | `postgres://USER@HOST/DATABASE` | claims in a table of a PostgreSQL database |
 /// | `mysql://USER@HOST/DATABASE` | claims in a table of a MySQL or MariaDB database |
+/// | `postgres+advisory://…`, `mysql+advisory://…` | locks of sessions: `pg_advisory_lock`, `GET_LOCK` |
 ///
 /// # Errors
 ///
@@ -163,8 +164,12 @@ const SCHEMES: &[Scheme] = &[
     },
     postgres("postgres", "postgres://USER@HOST/DATABASE"),
     postgres("postgresql", "postgresql://USER@HOST/DATABASE"),
+    postgres("postgres+advisory", "postgres+advisory://USER@HOST/DATABASE"),
+    postgres("postgresql+advisory", "postgresql+advisory://USER@HOST/DATABASE"),
     mysql("mysql", "mysql://USER@HOST/DATABASE"),
     mysql("mariadb", "mariadb://USER@HOST/DATABASE"),
+    mysql("mysql+advisory", "mysql+advisory://USER@HOST/DATABASE"),
+    mysql("mariadb+advisory", "mariadb+advisory://USER@HOST/DATABASE"),
 ];
 
 const fn postgres(scheme: &'static str, example: &'static str) -> Scheme {
@@ -219,12 +224,12 @@ fn open_redlock<'a>(url: &'a str, _: &'a Options) -> Reply<'a, Box<dyn Engine>> 
 
 #[cfg(feature = "mysql")]
 fn open_mysql<'a>(url: &'a str, _: &'a Options) -> Reply<'a, Box<dyn Engine>> {
-    Box::pin(async move { Ok(Box::new(crate::engine::mysql::open(url).await?) as Box<dyn Engine>) })
+    Box::pin(crate::engine::mysql::open(url))
 }
 
 #[cfg(feature = "postgres")]
 fn open_postgres<'a>(url: &'a str, _: &'a Options) -> Reply<'a, Box<dyn Engine>> {
-    Box::pin(async move { Ok(Box::new(crate::engine::postgres::open(url).await?) as Box<dyn Engine>) })
+    Box::pin(crate::engine::postgres::open(url))
 }
 
 /// The error for a text whose scheme is not in the table, with what was probably meant.

@@ -36,6 +36,8 @@ use crate::claim::{Alteration, Answer, Ask, Change, Claim, OwnerId, Released, Wa
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 
+#[cfg(feature = "_sql")]
+pub(crate) mod advisory;
 pub mod cell;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
@@ -301,6 +303,11 @@ pub struct Guarantees {
     pub cells: bool,
     /// A name can stay closed for a while after an expiry: lock delays.
     pub delays: bool,
+    /// A name can be held by several readers: read-write locks.
+    pub shares: bool,
+    /// Tokens that a resource can check ([`crate::Fence`]). Where this is false a token tells the
+    /// holders of one client apart, and nothing else.
+    pub fences: bool,
 }
 
 /// Who can share a name.

@@ -64,6 +64,9 @@ impl Guard {
 
     /// The fencing token: greater than that of any earlier holder of the name. For those who share
     /// a name see [`crate::Semaphore`] and [`crate::RwLock`].
+    ///
+    /// An engine may have none ([`crate::engine::Guarantees::fences`]): then it is a number that
+    /// tells the holders of one client apart, and no resource must rely on it.
     pub fn token(&self) -> Token {
         Token::granted(self.hold().token())
     }
@@ -222,9 +225,12 @@ impl Guard {
         if lease.terms.weight < lease.terms.capacity {
             return Err(unsupported("statements can only check a guard that holds its name alone"));
         }
-        engine
-            .verify_sql(&lease.name, self.hold().token())
-            .ok_or_else(|| unsupported("is no SQL database; check the token with a `Fence`"))
+        engine.verify_sql(&lease.name, self.hold().token()).ok_or_else(|| {
+            unsupported(match engine.guarantees().fences {
+                true => "is no SQL database; check the token with a `Fence`",
+                false => "has neither rows nor tokens that could be checked in this mode",
+            })
+        })
     }
 
     /// Gives the name back and waits until the engine has heard.

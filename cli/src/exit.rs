@@ -52,7 +52,8 @@ pub(crate) const RUN_HELP: &str = concat!(
 
 Environment of the command:
   LEASEHOLD_NAME      NAME, the first one
-  LEASEHOLD_TOKEN     its fencing token, greater than any holder's before
+  LEASEHOLD_TOKEN     its fencing token, greater than any holder's before;
+                      empty if the engine gives none
   LEASEHOLD_DEADLINE  when the lease ends unless it is renewed, as of the
                       start, in ms of Unix time
   LEASEHOLD_HELD      all names and tokens of this run and of those around

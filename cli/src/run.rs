@@ -32,7 +32,7 @@ pub(crate) async fn run(args: &Run) -> Result<u8, Failure> {
         held = take::acquire(&client, &args.take, &around) => held,
     };
     let ended = match held {
-        Ok(held) => hold(args, held, around, lifeline, &mut signals).await,
+        Ok(held) => hold(&client, args, held, around, lifeline, &mut signals).await,
         Err(failure) => Err(failure),
     };
     leave(&client).await;
@@ -56,6 +56,7 @@ fn lifeline(client: &Client, args: &Run) -> Result<Option<OwnedFd>, Failure> {
 
 /// Runs the command, and gives the name back.
 async fn hold(
+    client: &Client,
     args: &Run,
     held: Held,
     around: Vec<HeldName>,
@@ -64,10 +65,12 @@ async fn hold(
 ) -> Result<u8, Failure> {
     let default = if lifeline.is_some() { IfKilled::Keep } else { IfKilled::Stop };
     let tokens = held.tokens(&args.take);
-    let token = tokens.first().map_or(0, |(_, token)| *token);
+    // Not where nobody could rely on it.
+    let token = tokens.first().filter(|_| client.guarantees().fences);
+    let token = token.map_or_else(String::new, |(_, token)| token.to_string());
     let environment = [
         ("LEASEHOLD_NAME", args.take.name.clone()),
-        ("LEASEHOLD_TOKEN", token.to_string()),
+        ("LEASEHOLD_TOKEN", token),
         ("LEASEHOLD_DEADLINE", deadline(held.remaining())),
         (nested::VARIABLE, nested::with(around, &args.take, tokens)),
     ];

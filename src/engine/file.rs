@@ -62,6 +62,8 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
     elects: true,
     cells: true,
     delays: true,
+    shares: true,
+    fences: true,
 };
 
 /// One client of a store.

@@ -11,6 +11,7 @@
 //! every tenth of a second. A replica that is promoted before it has heard of the last grants may
 //! give them again; always check the token. Galera and groups with several primaries are refused.
 
+use crate::engine::Engine;
 use crate::engine::sql::SqlEngine;
 use crate::error::Result;
 use crate::random;
@@ -18,6 +19,7 @@ use crate::random;
 use self::database::Mysql;
 use self::url::Place;
 
+mod advisory;
 mod certificates;
 mod connection;
 mod database;
@@ -37,9 +39,12 @@ mod url;
 pub use self::schema::migration;
 
 /// Connects to the database at a URL.
-pub(crate) async fn open(url: &str) -> Result<SqlEngine<Mysql>> {
+pub(crate) async fn open(url: &str) -> Result<Box<dyn Engine>> {
     let place = Place::parse(url)?;
+    if place.advisory {
+        return Ok(Box::new(advisory::open(place).await?));
+    }
     let seat = random::number()?;
     let (database, now) = Mysql::open(place, seat).await?;
-    SqlEngine::open(database, seat, now)
+    Ok(Box::new(SqlEngine::open(database, seat, now)?))
 }

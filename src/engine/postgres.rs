@@ -10,6 +10,7 @@
 //! of the last grants may give them again; use synchronous replication where that matters, and
 //! always check the token.
 
+use crate::engine::Engine;
 use crate::engine::sql::SqlEngine;
 use crate::error::Result;
 use crate::random;
@@ -17,6 +18,7 @@ use crate::random;
 use self::database::Postgres;
 use self::url::Place;
 
+mod advisory;
 mod connection;
 mod database;
 mod errors;
@@ -33,9 +35,12 @@ mod url;
 pub use self::schema::migration;
 
 /// Connects to the database at a URL.
-pub(crate) async fn open(url: &str) -> Result<SqlEngine<Postgres>> {
+pub(crate) async fn open(url: &str) -> Result<Box<dyn Engine>> {
     let place = Place::parse(url)?;
+    if place.advisory {
+        return Ok(Box::new(advisory::open(place).await?));
+    }
     let seat = random::number()?;
     let (database, now) = Postgres::open(place, seat).await?;
-    SqlEngine::open(database, seat, now)
+    Ok(Box::new(SqlEngine::open(database, seat, now)?))
 }

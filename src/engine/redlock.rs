@@ -72,6 +72,8 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
     elects: false,
     cells: false,
     delays: false,
+    shares: true,
+    fences: true,
 };
 
 /// How long a server has to be connected to before the others go on without it.

@@ -395,7 +395,7 @@ async fn rest(pause: Duration) {
 }
 
 /// The same error for another caller.
-fn copy(error: &Error) -> Error {
+pub(crate) fn copy(error: &Error) -> Error {
     match error {
         Error::Engine { engine, what, .. } => Error::Engine { engine, what: what.clone(), source: None },
         Error::Unsupported { engine, what } => Error::Unsupported { engine, what: what.clone() },

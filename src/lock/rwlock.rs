@@ -49,8 +49,16 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the name is too long.
+    /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no
+    /// readers.
     pub fn rwlock(&self, name: impl AsRef<str>) -> Result<RwLock> {
+        let guarantees = self.inner.engine.guarantees();
+        if !guarantees.shares {
+            return Err(Error::Unsupported {
+                engine: guarantees.engine,
+                what: "has no readers in this mode; use a mutex, or another engine".into(),
+            });
+        }
         Ok(RwLock::new(self, self.want(Family::Lock, name.as_ref(), WHOLE, WHOLE)?))
     }
 }

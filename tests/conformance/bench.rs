@@ -94,6 +94,8 @@ pub(crate) struct Promises {
     pub(crate) elects: bool,
     pub(crate) cells: bool,
     pub(crate) delays: bool,
+    pub(crate) shares: bool,
+    pub(crate) fences: bool,
 }
 
 impl Promises {
@@ -109,6 +111,8 @@ impl Promises {
             elects: true,
             cells: true,
             delays: true,
+            shares: true,
+            fences: true,
         }
     }
 }
@@ -125,6 +129,8 @@ impl From<Guarantees> for Promises {
             elects: said.elects,
             cells: said.cells,
             delays: said.delays,
+            shares: said.shares,
+            fences: said.fences,
         }
     }
 }

@@ -103,6 +103,17 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
+/// Cases on another set-up than the one whose run they belong to: a mode of its engine that does
+/// not promise enough to run them all.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn on(setup: &Arc<dyn Setup>, name: &'static str, group: Group) -> Group {
+    let moved = |(case_name, run): (&'static str, Case)| {
+        let setup = Arc::clone(setup);
+        (case_name, case(move |_| run(Ground::new(Arc::clone(&setup)))))
+    };
+    Group { name, missing: group.missing, cases: group.cases.into_iter().map(moved).collect() }
+}
+
 /// No case takes longer than this.
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -1,6 +1,7 @@
 //! What only a MySQL or MariaDB server does to its clients.
 
 mod access;
+mod advisory;
 mod guarding;
 mod outage;
 mod tables;
@@ -18,7 +19,8 @@ use crate::{Case, Group, cases};
 
 pub(crate) fn groups() -> Vec<Group> {
     let group = |name, cases| Group { name, missing: None, cases };
-    vec![
+    let mut groups = advisory::groups();
+    groups.extend([
         group("access", access::cases()),
         group("guarding", guarding::cases()),
         group("sessions", outage::cases()),
@@ -26,7 +28,8 @@ pub(crate) fn groups() -> Vec<Group> {
         group("tables", tables::cases()),
         #[cfg(feature = "mysql-tls")]
         group("tls", tls::cases()),
-    ]
+    ]);
+    groups
 }
 
 /// The server of a case.

@@ -1,6 +1,7 @@
 //! What only a PostgreSQL server does to its clients.
 
 mod access;
+mod advisory;
 mod guarding;
 mod outage;
 mod tables;
@@ -17,7 +18,8 @@ use crate::{Case, Group, cases};
 
 pub(crate) fn groups() -> Vec<Group> {
     let group = |name, cases| Group { name, missing: None, cases };
-    vec![
+    let mut groups = advisory::groups();
+    groups.extend([
         group("access", access::cases()),
         group("guarding", guarding::cases()),
         group("outage", outage::cases()),
@@ -25,7 +27,8 @@ pub(crate) fn groups() -> Vec<Group> {
         group("tables", tables::cases()),
         #[cfg(feature = "postgres-tls")]
         group("tls", tls::cases()),
-    ]
+    ]);
+    groups
 }
 
 /// The server of a case.

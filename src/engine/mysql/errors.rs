@@ -149,6 +149,16 @@ impl Blame {
                 ),
                 error,
             ),
+            // A user without rights on it is told this whether it is there or not.
+            Some(1044) => broken(
+                format!(
+                    "there is no database `{}` on `{server}` that the user may use ({}); create it, grant \
+                     rights on it, or name another one: `mysql://USER:PASSWORD@HOST/DATABASE`",
+                    self.database,
+                    said(&error)
+                ),
+                error,
+            ),
             Some(1129 | 1130) => broken(format!("`{server}` refuses this host: {}", said(&error)), error),
             Some(_) => self.error(error),
             None if text.contains("invalid peer certificate") => broken(

@@ -25,6 +25,23 @@ const SYNTAX: Syntax = Syntax {
     ],
 };
 
+/// The same where sessions hold the locks: there are no tables.
+const ADVISORY_SYNTAX: Syntax = Syntax {
+    example: "mysql+advisory://USER:PASSWORD@HOST:PORT/DATABASE",
+    options: &[
+        "connections=N",
+        "socket=/PATH",
+        "sslmode=require",
+        "sslrootcert=FILE",
+        "sslcert=FILE",
+        "sslkey=FILE",
+    ],
+    ..SYNTAX
+};
+
+/// How many sessions a client may have where each holds one lock or waits for it.
+const SESSIONS: usize = 32;
+
 /// How many connections a client has for its requests, unless its URL says otherwise. The server
 /// works on one request of a connection at a time.
 const CONNECTIONS: usize = 8;
@@ -40,6 +57,8 @@ pub(super) struct Place {
     pub(super) options: Opts,
     pub(super) password: Option<Secret>,
     pub(super) connections: usize,
+    /// Sessions hold the locks.
+    pub(super) advisory: bool,
     pub(super) blame: Blame,
 }
 
@@ -56,8 +75,9 @@ struct Options {
 
 impl Place {
     pub(super) fn parse(text: &str) -> Result<Place> {
-        let url = Url::read(text, &SYNTAX)?;
-        let options = Options::read(&url)?;
+        let advisory = text.split_once(':').is_some_and(|(scheme, _)| scheme.ends_with("+advisory"));
+        let url = Url::read(text, if advisory { &ADVISORY_SYNTAX } else { &SYNTAX })?;
+        let options = Options::read(&url, advisory)?;
         let [host] = url.hosts.as_slice() else {
             return Err(url.wrong("one host is needed"));
         };
@@ -88,7 +108,8 @@ impl Place {
         Ok(Place {
             options: driver.into(),
             password,
-            connections: options.connections.unwrap_or(CONNECTIONS),
+            connections: options.connections.unwrap_or(if advisory { SESSIONS } else { CONNECTIONS }),
+            advisory,
             blame: Blame { server, database: database.clone(), tables },
         })
     }
@@ -110,11 +131,12 @@ fn with_tls(_: OptsBuilder, _: &Certificates) -> Result<OptsBuilder> {
 }
 
 impl Options {
-    fn read(url: &Url<'_>) -> Result<Options> {
+    fn read(url: &Url<'_>, advisory: bool) -> Result<Options> {
         let mut options = Options::default();
         for option in url.options()? {
             let value = option.value.as_str();
             match option.name {
+                "table" if advisory => return Err(option.wrong()),
                 "table" if is_prefix(value) => options.table = Some(value.to_owned()),
                 "connections" => {
                     let count = value.parse().ok().filter(|count| (1..=MOST_CONNECTIONS).contains(count));

@@ -64,6 +64,11 @@ impl Server {
         })
     }
 
+    /// True if something before the server has refused options that a server takes.
+    pub(super) fn is_behind_pooler(&self) -> bool {
+        self.plain.load(Ordering::Relaxed)
+    }
+
     pub(super) fn secret(&self) -> Option<&str> {
         self.password.as_ref().map(Secret::reveal)
     }

@@ -19,4 +19,24 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
     elects: true,
     cells: true,
     delays: true,
+    shares: true,
+    fences: true,
+};
+
+/// What it promises where sessions hold the locks.
+pub(crate) const ADVISORY: Guarantees = Guarantees {
+    engine: ENGINE,
+    reach: Reach::Network,
+    exclusion: "while the session lives; its end frees the name before the holder hears of it",
+    tokens: "none",
+    wakes: "the server's own queue",
+    after_death: AfterDeath::AtOnce,
+    fair: true,
+    counts: false,
+    upgrades: false,
+    elects: false,
+    cells: false,
+    delays: false,
+    shares: true,
+    fences: false,
 };

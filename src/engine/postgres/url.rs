@@ -31,6 +31,27 @@ const SYNTAX: Syntax = Syntax {
     ],
 };
 
+/// The same where sessions hold the locks: there are no tables.
+const ADVISORY_SYNTAX: Syntax = Syntax {
+    example: "postgres+advisory://USER:PASSWORD@HOST:PORT/DATABASE",
+    options: &[
+        "connections=N",
+        "host=/DIRECTORY",
+        "port=N",
+        "user=USER",
+        "password=PASSWORD",
+        "sslmode=require",
+        "sslrootcert=FILE",
+        "sslcert=FILE",
+        "sslkey=FILE",
+        "application_name=TEXT",
+    ],
+    ..SYNTAX
+};
+
+/// How many sessions a client may have where each holds one lock or waits for it.
+const SESSIONS: usize = 32;
+
 /// How many connections a client has for its requests, unless its URL says otherwise.
 const CONNECTIONS: usize = 4;
 const MOST_CONNECTIONS: usize = 64;
@@ -47,6 +68,8 @@ pub(super) struct Place {
     pub(super) schema: Option<String>,
     pub(super) listen: bool,
     pub(super) connections: usize,
+    /// Sessions hold the locks.
+    pub(super) advisory: bool,
     pub(super) tls: Option<Certificates>,
 }
 
@@ -61,12 +84,14 @@ pub(super) struct Certificates {
 
 impl Place {
     pub(super) fn parse(text: &str) -> Result<Place> {
-        let url = Url::read(text, &SYNTAX)?;
+        let advisory = text.split_once(':').is_some_and(|(scheme, _)| scheme.ends_with("+advisory"));
+        let url = Url::read(text, if advisory { &ADVISORY_SYNTAX } else { &SYNTAX })?;
         let mut config = Config::new();
         let mut place = Options::default();
         for option in url.options()? {
             let value = option.value.as_str();
             match option.name {
+                "schema" | "table" | "listen" if advisory => return Err(option.wrong()),
                 "schema" if !value.is_empty() => place.schema = Some(value.to_owned()),
                 "table" if is_prefix(value) => place.table = Some(value.to_owned()),
                 "listen" if value == "off" => place.deaf = true,
@@ -137,7 +162,8 @@ impl Place {
             tables: Tables::new(place.schema.as_deref(), place.table.as_deref().unwrap_or("leasehold")),
             schema: place.schema,
             listen: !place.deaf,
-            connections: place.connections.unwrap_or(CONNECTIONS),
+            connections: place.connections.unwrap_or(if advisory { SESSIONS } else { CONNECTIONS }),
+            advisory,
             tls,
         })
     }

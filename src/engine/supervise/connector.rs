@@ -52,8 +52,11 @@ pub(crate) trait Connector: Send + Sync + 'static {
 
 /// An attempt to connect, and the connection that may come of it.
 pub(crate) struct Attempt {
-    /// The number of the connection. The first attempt has number 1. Not every engine needs it.
-    #[cfg_attr(not(any(feature = "postgres", feature = "redis")), allow(dead_code))]
+    /// The number of the connection. The first attempt has number 1.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "redis")),
+        allow(dead_code, reason = "not every engine counts them")
+    )]
     pub(crate) epoch: u64,
     report: Box<dyn Fn(&str) + Send + Sync>,
 }

@@ -52,3 +52,57 @@ impl Bench for Pooled<MariaDb> {
         Pooled::spoil(self);
     }
 }
+
+/// Locks of sessions, for those who share them with other programs. The server has neither names
+/// that could be listed nor tokens, so this is no set-up of every case.
+pub(crate) struct Advisory;
+
+/// A server whose sessions hold the locks.
+pub(crate) struct AdvisoryServer(pub(crate) Pooled<MariaDb>);
+
+impl Setup for Advisory {
+    fn word(&self) -> &'static str {
+        "mysql"
+    }
+
+    fn missing(&self) -> Option<String> {
+        MariaDb::missing()
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            engine: "mysql",
+            reach: Reach::Network,
+            after_death: AfterDeath::AtOnce,
+            fair: true,
+            counts: false,
+            upgrades: false,
+            elects: false,
+            cells: false,
+            delays: false,
+            shares: false,
+            fences: false,
+        }
+    }
+
+    fn start(&self) -> Box<dyn Bench> {
+        static POOL: Pool<MariaDb> = Pool::new();
+        let server = POOL.take(MariaDb::start);
+        server.fresh_database();
+        Box::new(AdvisoryServer(server))
+    }
+}
+
+impl Bench for AdvisoryServer {
+    fn url(&self) -> String {
+        MariaDb::url(&self.0).replacen("://", "+advisory://", 1)
+    }
+
+    fn servers(&self) -> Vec<&AnyServer> {
+        vec![&*self.0]
+    }
+
+    fn spoil(&self) {
+        Pooled::spoil(&self.0);
+    }
+}

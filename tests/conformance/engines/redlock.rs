@@ -44,6 +44,8 @@ impl Setup for Redlock {
             elects: false,
             cells: false,
             delays: false,
+            shares: true,
+            fences: true,
         }
     }
 
