@@ -72,7 +72,7 @@ pub(crate) struct Inner {
     /// What runs in the background.
     in_background: Arc<Count>,
     runtime_ended: Arc<AtomicBool>,
-    holder: Arc<Holder>,
+    pub(crate) holder: Arc<Holder>,
     /// Half of every owner's number; the other half counts.
     id: u64,
     owners: AtomicU64,

@@ -5,12 +5,15 @@
 //!
 //! * [`rate`]: rate limits that all processes share.
 //! * `once`: submissions that must have an effect once (feature `once`).
+//! * `schedule`: tasks that run at set times, on one node each time (feature `schedule`).
 //! * `web`: both as layers of an HTTP service (feature `tower`).
 
 mod cells;
 #[cfg(feature = "once")]
 pub mod once;
 pub mod rate;
+#[cfg(feature = "schedule")]
+pub mod schedule;
 #[cfg(feature = "tower")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub mod web;

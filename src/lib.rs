@@ -28,8 +28,9 @@
 //! Taking one gives a [`Guard`] with a fencing [`Token`], which says whether it is *held*, *in
 //! doubt* or *lost*. Its lease is renewed for as long as it lives. The [`Client`] renews all leases
 //! together, lets the tasks of one process pass a name among themselves, and tells what happens
-//! ([`Client::events`]). The [`kit`] is built from the same engines: rate limits, and submissions
-//! that have an effect once. Those who write an engine start at [`engine`].
+//! ([`Client::events`]). The [`kit`] is built from the same engines: rate limits, submissions that
+//! have an effect once, and tasks that run at set times. Those who write an engine start at
+//! [`engine`].
 //!
 //! # Cargo features
 //!
@@ -40,6 +41,7 @@
 //! | `postgres`, `postgres-tls` | | `postgres://`; encrypted: `sslmode=require` |
 //! | `mysql`, `mysql-tls` | | `mysql://`, `mariadb://`; encrypted: `sslmode=require` |
 //! | `once` | | `kit::once`: submissions that have an effect once |
+//! | `schedule` | | [`kit`]: tasks that run at set times, each time on one node |
 //! | `blocking` | | `leasehold::blocking`: the same locks for programs without async |
 //! | `metrics` | | figures for the recorder of the crate [`metrics`](https://docs.rs/metrics) |
 //!
@@ -115,4 +117,7 @@ mod pages {
     #[cfg(feature = "redis")]
     #[doc = include_str!("../docs/redlock.md")]
     mod redlock {}
+    #[cfg(feature = "schedule")]
+    #[doc = include_str!("../docs/schedule.md")]
+    mod schedule {}
 }
