@@ -1,9 +1,10 @@
 //! Another process: this binary, started again, told what to do line by line.
 //!
 //! `lock NAME LEASE_MS`, `try NAME LEASE_MS`, `release NAME`, `standing NAME`, `exit`, `fork NAME`,
-//! `fork-connect NAME ORDER`, `lifeline`, which starts a program that keeps the claims alive and
-//! answers with its number, and `sections NAME COUNT FILE TASKS`, which adds to a counter in a file
-//! that nothing else protects and answers with what it saw, one line a section.
+//! `fork-connect NAME ORDER`, `task NAME PERIOD LEASE`, which begins an occurrence, `lifeline`,
+//! which starts a program that keeps the claims alive and answers with its number, and
+//! `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing else protects
+//! and answers with what it saw, one line a section.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
@@ -163,6 +164,8 @@ fn answer(words: &str) {
 
 async fn serve(url: &str, client: Client) {
     let mut guards: HashMap<String, Guard> = HashMap::new();
+    #[cfg(feature = "schedule")]
+    let mut runs = Vec::new();
     let (lines, mut words) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -204,6 +207,11 @@ async fn serve(url: &str, client: Client) {
                 let path = words.next().expect("a file").to_owned();
                 let tasks = number(words.next());
                 sections(&client, name, count, &path, tasks).await;
+            }
+            #[cfg(feature = "schedule")]
+            "task" => {
+                let (period, lease) = (number(words.next()), number(words.next()));
+                runs.push(begin_task(&client, name, period, lease).await);
             }
             "lifeline" => answer(&lifeline(&client)),
             "fork" => fork(&client, &guards[name]).await,
@@ -260,6 +268,17 @@ async fn sections(client: &Client, name: &str, count: u64, path: &str, tasks: u6
         }
     }
     answer("done");
+}
+
+/// Begins an occurrence of a task and goes on with it.
+#[cfg(feature = "schedule")]
+async fn begin_task(client: &Client, name: &str, period: u64, lease: u64) -> leasehold::kit::schedule::Run {
+    let task = client.schedule(name).every(Duration::from_millis(period)).expect("a task");
+    let task = task.grace(Duration::from_secs(600)).lease(Duration::from_millis(lease));
+    let run = task.next().await.expect("an occurrence");
+    let instant = run.occurrence().scheduled().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    answer(&format!("began {} {}", instant.as_millis(), run.occurrence().token()));
+    run
 }
 
 /// Starts a program that inherits the lifeline; its number.

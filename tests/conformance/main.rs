@@ -45,6 +45,8 @@ mod redlock;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod rules;
 mod rwlock;
+#[cfg(feature = "schedule")]
+mod schedule;
 mod semaphore;
 #[path = "../servers/mod.rs"]
 mod servers;
@@ -138,6 +140,8 @@ fn groups() -> Vec<Group> {
         rate::group(),
         #[cfg(feature = "once")]
         once::group(),
+        #[cfg(feature = "schedule")]
+        schedule::group(),
         client::group(),
         cancel::group(),
         #[cfg(feature = "blocking")]
