@@ -129,7 +129,8 @@ pub(crate) fn who_works<'a>(logs: impl Iterator<Item = &'a Path>) -> Option<usiz
     let just = |log: &Path| {
         let text = fs::read_to_string(log).unwrap_or_default();
         let last = text.lines().rev().find_map(Start::read);
-        last.is_some_and(|start| now - start.at < 100_000)
+        // It may have been written since.
+        last.is_some_and(|start| now.saturating_sub(start.at) < 100_000)
     };
     logs.enumerate().find(|(_, log)| just(log)).map(|(number, _)| number)
 }
