@@ -83,6 +83,12 @@ pub(crate) enum Command {
     Hold(Hold),
     Limit(Limit),
     Once(Once),
+    Cron(Cron),
+    Pause(TaskName),
+    /// Start occurrences of a task again: see `cron`
+    ///
+    /// What was due while it was paused does not run. Machines hear of it within 15 seconds.
+    Resume(TaskName),
     Ls(Ls),
     Show(Show),
     Break(Break),
@@ -390,7 +396,87 @@ pub(crate) struct Once {
     pub(crate) run_again: bool,
 }
 
-/// List the names in use
+/// Run a command at set times, on one machine each time
+///
+/// Started on several machines with the same NAME and SPEC, each occurrence runs on one of them:
+/// for all that reach the engine, whatever their clocks say. It runs until a signal ends it.
+///
+/// SPEC is a cron expression with five fields (minute, hour, day, month, weekday), or six that
+/// begin with seconds, or `@every 30s`. Where the clocks of the zone are set forward, a time of day
+/// in the missing hour is due right after it; where they are set back, it is due once.
+///
+/// The command does not overlap with itself: an occurrence that is due while an earlier one runs
+/// waits for its end. The lease is renewed while the command runs. If it is lost, the command and
+/// all that it has started get TERM and, after --grace, KILL. What a command ended with is in
+/// `leasehold show NAME`. A signal that ends leasehold is passed on to the command that runs.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = exit::CRON_HELP)]
+pub(crate) struct Cron {
+    /// When it is due: `'0 3 * * *'`, `'*/10 * * * * *'`, `'@every 5m'`
+    #[arg(value_name = "SPEC")]
+    pub(crate) spec: String,
+
+    /// What the task is called, on all machines: any text
+    #[arg(value_name = "NAME", value_parser = OsStringValueParser::new().try_map(name::parse))]
+    pub(crate) name: String,
+
+    /// The command to run, after `--`
+    #[arg(value_name = "CMD", last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) on: On,
+
+    /// The time zone of a cron expression, like `Europe/Berlin`
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    pub(crate) zone: String,
+
+    /// How late an occurrence may start and still be on time
+    #[arg(long, value_name = "D", default_value = "10s", value_parser = duration::parse)]
+    pub(crate) late: Duration,
+
+    /// What becomes of those that are too late: `skip`, `once` (the newest runs), `all=N` (the
+    /// newest N run)
+    #[arg(long, value_name = "WHAT", default_value = "once", value_parser = crate::cron::parse_misfire)]
+    pub(crate) misfire: leasehold::kit::schedule::Misfire,
+
+    /// Run an occurrence again whose machine fell silent: if it is found within this time after its
+    /// instant, up to three times in all
+    #[arg(long, value_name = "D", num_args = 0..=1, require_equals = true, default_missing_value = "1h", value_parser = duration::parse_some)]
+    pub(crate) run_again: Option<Duration>,
+
+    /// Start all occurrences later, by less than this; how much follows from NAME
+    #[arg(long, value_name = "D", default_value = "0s", value_parser = duration::parse)]
+    pub(crate) jitter: Duration,
+
+    /// How long after its last word a machine that runs it counts as silent
+    #[arg(long, value_name = "D", default_value = "30s", value_parser = duration::parse_some)]
+    pub(crate) lease: Duration,
+
+    /// How long the command has between TERM and KILL if the lease is lost
+    #[arg(long, value_name = "D", default_value = "10s", value_parser = duration::parse)]
+    pub(crate) grace: Duration,
+
+    /// End after this machine has run so many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: Option<u32>,
+}
+
+/// Start no more occurrences of a task, on any machine, until it is resumed: see `cron`
+///
+/// What runs goes on.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = exit::PAUSE_HELP)]
+pub(crate) struct TaskName {
+    /// Which task
+    #[arg(value_name = "NAME", value_parser = OsStringValueParser::new().try_map(name::parse))]
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) on: On,
+}
+
+/// List the names in use, and the tasks of `cron`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ls {
     /// Only names that start with this
@@ -405,9 +491,9 @@ pub(crate) struct Ls {
     pub(crate) json: bool,
 }
 
-/// Show who holds a name and who waits for it
+/// Show who holds a name and who waits for it, and what a task of `cron` did
 ///
-/// Looks in all families unless one is given.
+/// Looks in all families, and for a task, unless a family is given.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = exit::LOOK_HELP)]
 pub(crate) struct Show {

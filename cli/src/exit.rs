@@ -126,10 +126,35 @@ Exit codes:
   127    the command was not found
   128+N  signal N ended the command";
 
+/// What the command of `cron` finds, and what `cron` ends with, for its help and the manual.
+pub(crate) const CRON_HELP: &str = "\
+Environment of the command:
+  LEASEHOLD_NAME       NAME
+  LEASEHOLD_SCHEDULED  the instant at which it was due, in ms of Unix time: the same on all machines
+  LEASEHOLD_TOKEN      its fencing token: greater than that of any earlier run
+  LEASEHOLD_ATTEMPT    1, or more if it runs again
+  LEASEHOLD_DEADLINE   when the lease ends unless it is renewed, as of the start, in ms of Unix time
+
+Exit codes:
+  0   a signal ended it, or the occurrences of --runs are done
+  64  the command line is wrong, or SPEC names no time
+  69  the engine can not be used, or could not be reached at the start
+
+A command that fails or can not be started, and a lease that is lost, are told on stderr and recorded.
+While the engine is away nothing is started.";
+
+/// The codes of `pause` and `resume`, for their help and the manual.
+pub(crate) const PAUSE_HELP: &str = "\
+Exit codes:
+  0   it is done
+  1   there is no such task, or it was so before
+  64  the command line is wrong
+  69  the engine can not be reached or used";
+
 /// The codes of the commands that look, for their help and the manual.
 pub(crate) const LOOK_HELP: &str = "\
 Exit codes:
-  0   the name is held
+  0   the name is held, or there is a task of that name
   1   the name is free
   64  the command line is wrong
   69  the engine can not be reached or used
@@ -228,13 +253,14 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
 
 /// The command that others call by the word that was typed, or that is a slip of the finger away.
 fn other_word(typed: &str) -> Option<&'static str> {
-    const COMMANDS: [&str; 6] = ["run", "hold", "ls", "show", "break", "watch"];
+    const COMMANDS: [&str; 7] = ["run", "hold", "cron", "ls", "show", "break", "watch"];
     Some(match typed {
         "lock" | "exec" | "with" | "flock" => "run NAME -- CMD",
         "acquire" | "take" | "keep" => "hold NAME",
         "list" | "names" | "locks" => "ls",
         "status" | "info" | "get" | "who" => "show NAME",
         "unlock" | "release" | "remove" | "rm" | "kill" | "steal" | "force" => "break NAME",
+        "schedule" | "at" | "every" => "cron SPEC NAME -- CMD",
         "tail" | "follow" | "events" | "monitor" => "watch",
         _ => return COMMANDS.into_iter().find(|command| strsim::osa_distance(command, typed) == 1),
     })

@@ -13,6 +13,7 @@ use crate::duration::show;
 use crate::exit::Failure;
 use crate::print::{self, FAINT, visible, width};
 use crate::report::{self, NameReport};
+use crate::tasks::{self, Listed, TaskReport};
 
 // A line fits a terminal of 80 columns as a rule, so tokens are left to `show` and `--json`.
 const HEADINGS: [&str; 6] = ["FAMILY", "NAME", "HELD", "FOR", "WAITING", "HOLDER"];
@@ -20,14 +21,23 @@ const HEADINGS: [&str; 6] = ["FAMILY", "NAME", "HELD", "FOR", "WAITING", "HOLDER
 pub(crate) async fn list(args: &Ls) -> Result<u8, Failure> {
     let client = connect(&args.on, Options::new()).await?;
     let found = report::in_use(&client, &args.prefix).await;
+    let tasks = tasks::all(&client, &args.prefix).await;
     client.close().await.ok();
-    let found = found?;
+    let (found, tasks) = (found?, tasks?);
     if args.json {
-        let names: Vec<_> = found.iter().map(|(name, view)| NameReport::new(name, view)).collect();
-        print::json(&names)?;
-    } else if !found.is_empty() {
-        write_table(&mut BufWriter::new(anstream::stdout().lock()), &found)?;
+        let names = found.iter().map(|(name, view)| Listed::Name(NameReport::new(name, view)));
+        let tasks = tasks.iter().map(|(name, status)| Listed::Task(TaskReport::new(name, status)));
+        print::json(&names.chain(tasks).collect::<Vec<_>>())?;
+        return Ok(0);
     }
+    let mut out = BufWriter::new(anstream::stdout().lock());
+    if !found.is_empty() {
+        write_table(&mut out, &found)?;
+    }
+    for (name, status) in &tasks {
+        tasks::write_line(&mut out, name, status)?;
+    }
+    out.flush()?;
     Ok(0)
 }
 

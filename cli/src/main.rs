@@ -11,6 +11,7 @@ mod args;
 mod break_;
 mod child;
 mod connect;
+mod cron;
 mod duration;
 mod exit;
 mod hold;
@@ -29,6 +30,7 @@ mod signals;
 mod sql;
 mod supervise;
 mod take;
+mod tasks;
 mod tree;
 mod watch;
 
@@ -47,6 +49,9 @@ fn main() -> ExitCode {
         Command::Hold(args) => connect::block_on(hold::hold(&args)),
         Command::Limit(args) => connect::block_on(limit::limit(&args)),
         Command::Once(args) => connect::block_on(once::once(&args)),
+        Command::Cron(args) => connect::block_on(cron::cron(&args)),
+        Command::Pause(args) => connect::block_on(tasks::pause(&args)),
+        Command::Resume(args) => connect::block_on(tasks::resume(&args)),
         Command::Ls(args) => connect::block_on(list::list(&args)),
         Command::Show(args) => connect::block_on(show::show(&args)),
         Command::Break(args) => connect::block_on(break_::break_(&args)),

@@ -11,27 +11,36 @@ use crate::duration::show as shown;
 use crate::exit::{FREE, Failure};
 use crate::print::{self, STRONG, visible};
 use crate::report::{self, NameReport, Share};
+use crate::tasks::{self, Listed, TaskReport};
 
 pub(crate) async fn show(args: &Show) -> Result<u8, Failure> {
     let client = connect(&args.on, Options::new()).await?;
     let found = report::look(&client, args.family.map(Family::from), &args.name).await;
+    let task = match args.family {
+        None => tasks::one(&client, &args.name).await,
+        Some(_) => Ok(None),
+    };
     client.close().await.ok();
-    let found = found?;
+    let (found, task) = (found?, task?);
     if args.json {
-        let names: Vec<_> = found.iter().map(|(name, view)| NameReport::new(name, view)).collect();
-        print::json(&names)?;
+        let names = found.iter().map(|(name, view)| Listed::Name(NameReport::new(name, view)));
+        let task = task.iter().map(|status| Listed::Task(TaskReport::new(&args.name, status)));
+        print::json(&names.chain(task).collect::<Vec<_>>())?;
     } else {
         let mut out = BufWriter::new(anstream::stdout().lock());
-        if found.is_empty() {
+        if found.is_empty() && task.is_none() {
             writeln!(out, "`{}` is free", visible(&args.name))?;
         }
         for (name, view) in &found {
             write_name(&mut out, name, view)?;
         }
+        if let Some(status) = &task {
+            tasks::write(&mut out, &args.name, status)?;
+        }
         out.flush()?;
     }
     let held = found.iter().any(|(_, view)| !view.claims.is_empty());
-    Ok(if held { 0 } else { FREE })
+    Ok(if held || task.is_some() { 0 } else { FREE })
 }
 
 fn write_name(out: &mut impl Write, name: &Name, view: &View) -> io::Result<()> {

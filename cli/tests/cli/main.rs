@@ -16,6 +16,7 @@ mod once;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+mod scheduling;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 #[path = "../../../tests/servers/mod.rs"]
 mod servers;
