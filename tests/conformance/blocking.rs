@@ -86,12 +86,12 @@ async fn threads_exclude_each_other(ground: Ground) {
 
 async fn a_lease_is_renewed_while_its_thread_computes(ground: Ground) {
     with_two(&ground, |one, two| {
-        let guard = one.mutex("x").expect("a name").lease(ms(400)).lock().expect("free");
+        let guard = one.mutex("x").expect("a name").lease(ms(1000)).lock().expect("free");
         let theirs = two.mutex("x").expect("a name");
         let started = Instant::now();
         let mut sum = 0_u64;
         // No call of ours in here, and no wait: a thread that is busy.
-        while started.elapsed() < ms(1500) {
+        while started.elapsed() < ms(2200) {
             sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
         }
         assert_eq!(guard.standing(), Standing::Held);

@@ -92,10 +92,18 @@ impl Timing {
             Kind::Every(period) => Some((time / period).checked_add(1)?.checked_mul(*period)?),
             Kind::Cron { cron, zone } => {
                 // Instants are whole seconds, and the search leaves out the second it starts in.
-                let seconds = i64::try_from(time / SECOND).ok()?;
-                let start = Timestamp::from_second(seconds).ok()?.to_zoned(zone.clone());
-                let found = cron.find_next_occurrence(&start, false).ok()?;
-                let found = u64::try_from(found.timestamp().as_second()).ok()?.checked_mul(SECOND)?;
+                let search = |second: i64| {
+                    let start = Timestamp::from_second(second).ok()?.to_zoned(zone.clone());
+                    Some(cron.find_next_occurrence(&start, false).ok()?.timestamp().as_second())
+                };
+                let mut found = search(i64::try_from(time / SECOND).ok()?)?;
+                // An instant counts if it is found from right before it too. Where a day begins with
+                // an hour that is left out (Havana), a search that comes from the day before takes
+                // the end of that hour for an instant, whatever the time of day is.
+                while search(found - 1)? != found {
+                    found = search(found)?;
+                }
+                let found = u64::try_from(found).ok()?.checked_mul(SECOND)?;
                 (found > time).then_some(found)
             }
         }
@@ -135,6 +143,15 @@ mod tests {
         // In Berlin there was no time from 2 to 3 o'clock on 30 March 2025.
         let due = instants("30 2 * * *", "Europe/Berlin", "2025-03-29T00:00:00Z", 3);
         assert_eq!(due, ["2025-03-29T01:30:00Z", "2025-03-30T01:00:00Z", "2025-03-31T00:30:00Z"]);
+    }
+
+    #[test]
+    fn a_missing_hour_at_midnight_is_no_time_of_day() {
+        // In Havana there was no time from 0 to 1 o'clock on 8 March 2026.
+        let due = instants("30 2 * * *", "America/Havana", "2026-03-07T07:30:00Z", 2);
+        assert_eq!(due, ["2026-03-08T06:30:00Z", "2026-03-09T06:30:00Z"]);
+        let due = instants("30 0 * * *", "America/Havana", "2026-03-07T07:30:00Z", 2);
+        assert_eq!(due, ["2026-03-08T05:00:00Z", "2026-03-09T04:30:00Z"]);
     }
 
     #[test]
