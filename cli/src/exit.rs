@@ -88,8 +88,8 @@ Exit codes:
   69     the engine can not be reached or used
   74     the output could not be written
   75     the name was not free in time (or the code of --exit-if-busy)
-  76     the lease was lost; or it may have been: the store was removed or moved, or the last renewal
-         failed and so did the release
+  76     the lease was lost; or it may have been: the store was removed or
+         moved, or the last renewal failed and so did the release
   128+N  signal N ended the wait for the name
 
 In a script, with `held` to wait for:
@@ -130,18 +130,20 @@ Exit codes:
 pub(crate) const CRON_HELP: &str = "\
 Environment of the command:
   LEASEHOLD_NAME       NAME
-  LEASEHOLD_SCHEDULED  the instant at which it was due, in ms of Unix time: the same on all machines
-  LEASEHOLD_TOKEN      its fencing token: greater than that of any earlier run
+  LEASEHOLD_SCHEDULED  the instant at which it was due, in ms of Unix time:
+                       the same on all machines
+  LEASEHOLD_TOKEN      its fencing token, greater than any earlier run's
   LEASEHOLD_ATTEMPT    1, or more if it runs again
-  LEASEHOLD_DEADLINE   when the lease ends unless it is renewed, as of the start, in ms of Unix time
+  LEASEHOLD_DEADLINE   when the lease ends unless it is renewed, as of the
+                       start, in ms of Unix time
 
 Exit codes:
   0   a signal ended it, or the occurrences of --runs are done
   64  the command line is wrong, or SPEC names no time
   69  the engine can not be used, or could not be reached at the start
 
-A command that fails or can not be started, and a lease that is lost, are told on stderr and recorded.
-While the engine is away nothing is started.";
+A command that fails or can not be started, and a lease that is lost, are
+told on stderr and recorded. While the engine is away nothing is started.";
 
 /// The codes of `pause` and `resume`, for their help and the manual.
 pub(crate) const PAUSE_HELP: &str = "\
@@ -225,15 +227,20 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
         }
         _ => {
             let text = error.render().to_string();
-            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            let mut text = text.strip_prefix("error: ").unwrap_or(&text).to_owned();
             let tip = match error.kind() {
                 ErrorKind::UnknownArgument if forgot_dashes() => {
                     Some("put `--` before the command: leasehold run NAME -- CMD".to_owned())
                 }
-                ErrorKind::InvalidSubcommand if !text.contains("tip:") => {
-                    let typed = std::env::args_os().nth(1).unwrap_or_default();
-                    other_word(&typed.to_string_lossy())
-                        .map(|meant| format!("did you mean `leasehold {meant}`?"))
+                ErrorKind::InvalidSubcommand => {
+                    let typed = std::env::args_os().nth(1).unwrap_or_default().to_string_lossy().into_owned();
+                    let meant = word_of_others(&typed);
+                    // A word that is spelt alike is a worse guess than what others call it.
+                    if meant.is_some() {
+                        text = without_tip(&text);
+                    }
+                    let meant = meant.or_else(|| nearest(&typed).filter(|_| !text.contains("tip:")));
+                    meant.map(|meant| format!("did you mean `leasehold {meant}`?"))
                 }
                 _ => None,
             };
@@ -244,16 +251,15 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
                     &format!("\n\n  tip: {tip}\n\nUsage:"),
                     1,
                 )),
-                None => print::complain_in_lines(text),
+                None => print::complain_in_lines(&text),
             }
             ExitCode::from(USAGE)
         }
     }
 }
 
-/// The command that others call by the word that was typed, or that is a slip of the finger away.
-fn other_word(typed: &str) -> Option<&'static str> {
-    const COMMANDS: [&str; 7] = ["run", "hold", "cron", "ls", "show", "break", "watch"];
+/// The command that others call by the word that was typed.
+fn word_of_others(typed: &str) -> Option<&'static str> {
     Some(match typed {
         "lock" | "exec" | "with" | "flock" => "run NAME -- CMD",
         "acquire" | "take" | "keep" => "hold NAME",
@@ -262,8 +268,22 @@ fn other_word(typed: &str) -> Option<&'static str> {
         "unlock" | "release" | "remove" | "rm" | "kill" | "steal" | "force" => "break NAME",
         "schedule" | "at" | "every" => "cron SPEC NAME -- CMD",
         "tail" | "follow" | "events" | "monitor" => "watch",
-        _ => return COMMANDS.into_iter().find(|command| strsim::osa_distance(command, typed) == 1),
+        _ => return None,
     })
+}
+
+/// The command that is a slip of the finger away.
+fn nearest(typed: &str) -> Option<&'static str> {
+    const COMMANDS: [&str; 7] = ["run", "hold", "cron", "ls", "show", "break", "watch"];
+    COMMANDS.into_iter().find(|command| strsim::osa_distance(command, typed) == 1)
+}
+
+/// What the parser says, without its own tip.
+fn without_tip(text: &str) -> String {
+    match (text.find("\n\n  tip:"), text.find("\n\nUsage:")) {
+        (Some(tip), Some(usage)) if tip < usage => [&text[..tip], &text[usage..]].concat(),
+        _ => text.to_owned(),
+    }
 }
 
 /// True for `leasehold run NAME CMD`.
@@ -278,7 +298,8 @@ mod tests {
 
     #[test]
     fn what_stands_below_the_options_fits_a_terminal() {
-        for text in [RUN_HELP, HOLD_HELP, LIMIT_HELP, ONCE_HELP, LOOK_HELP, BREAK_HELP] {
+        for text in [RUN_HELP, HOLD_HELP, LIMIT_HELP, ONCE_HELP, CRON_HELP, PAUSE_HELP, LOOK_HELP, BREAK_HELP]
+        {
             // 80 columns, less the margin of a manual page. Longer lines would be broken where it
             // hurts: these texts are tables.
             let too_long = text.lines().find(|line| line.chars().count() > 75);

@@ -125,10 +125,12 @@ pub(super) fn as_without_leasehold(bench: &Bench) {
     terminal.shows("up\r\n");
     terminal.types(CTRL_Z);
     terminal.shows("Stopped");
+    terminal.shows("$ ");
     terminal.types("echo code=$?\n");
     terminal.shows("code=148");
     terminal.types("jobs\n");
     terminal.shows("Stopped");
+    terminal.shows("$ ");
     terminal.types("fg\n");
     terminal.shows("run a");
     terminal.types("it\n");
@@ -140,6 +142,7 @@ pub(super) fn as_without_leasehold(bench: &Bench) {
     terminal.shows("up\r\n");
     terminal.types(CTRL_Z);
     terminal.shows("Stopped");
+    terminal.shows("$ ");
     terminal.types("bg\n");
     terminal.shows("&");
     terminal.types("touch go; wait; echo code=$?\n");

@@ -63,7 +63,7 @@ fn slips_of_the_finger_are_met_with_what_was_meant() {
         (&["run", "--on", "localhost:6379", "a", "--", "true"], "did you mean `redis://localhost:6379`?"),
         // What others call it.
         (&["lock", "a"], "`leasehold run NAME -- CMD`"),
-        (&["list"], "'ls'"),
+        (&["list"], "`leasehold ls`"),
         (&["unlock", "a"], "`leasehold break NAME`"),
         (&["status"], "`leasehold show NAME`"),
     ] {

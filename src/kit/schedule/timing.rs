@@ -97,9 +97,9 @@ impl Timing {
                     Some(cron.find_next_occurrence(&start, false).ok()?.timestamp().as_second())
                 };
                 let mut found = search(i64::try_from(time / SECOND).ok()?)?;
-                // An instant counts if it is found from right before it too. Where a day begins with
-                // an hour that is left out (Havana), a search that comes from the day before takes
-                // the end of that hour for an instant, whatever the time of day is.
+                // An instant counts if it is found from right before it too. Where a day begins
+                // with an hour that is left out (Havana), a search that comes from the day before
+                // takes the end of that hour for an instant, whatever the time of day is.
                 while search(found - 1)? != found {
                     found = search(found)?;
                 }
