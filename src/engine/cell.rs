@@ -129,6 +129,11 @@ pub struct Decision {
 pub struct Twin {
     /// The body of the function. A constant: engines remember each script that they have seen.
     pub script: &'static str,
+    /// The usual case of a rule over one cell, for rules that are asked very often. Statements that
+    /// see `value` (the cell's, or `false`), `now` and `arguments`, and may set `answer`, as the
+    /// script would, and `bytes` and `lives` if they are to be written. Without an `answer` the
+    /// script decides. Whoever waits for the cell to change is not told of what is written here.
+    pub shortcut: Option<&'static str>,
     /// What the script is given.
     pub arguments: Vec<Vec<u8>>,
 }

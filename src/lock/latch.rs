@@ -238,7 +238,11 @@ impl Rule for CountDown {
     fn twin(&self) -> Option<Twin> {
         let kept = self.kept.as_micros().min(LONGEST_KEPT);
         let arguments = [u128::from(self.from), kept].map(|number| number.to_string().into_bytes());
-        Some(Twin { script: include_str!("latch/count_down.lua"), arguments: arguments.into() })
+        Some(Twin {
+            script: include_str!("latch/count_down.lua"),
+            shortcut: None,
+            arguments: arguments.into(),
+        })
     }
 }
 

@@ -141,7 +141,7 @@ impl Rule for Add {
         ";
         let lives = u64::try_from(self.lives.as_micros()).expect("some years");
         let arguments = [self.amount, self.most, lives].map(|number| number.to_string().into_bytes());
-        Some(Twin { script, arguments: arguments.into() })
+        Some(Twin { script, shortcut: None, arguments: arguments.into() })
     }
 }
 

@@ -66,7 +66,7 @@ pub(super) async fn swap(session: &Session, swaps: &[Swap]) -> Result<Swapped> {
 /// Lets the server run a rule, in one round trip.
 pub(super) async fn apply(session: &Session, names: &[Name], twin: &Twin) -> Result<Vec<u8>> {
     let keys = cell_keys(session, &names.iter())?;
-    let mut script = on(twin_script(twin.script), &keys);
+    let mut script = on(twin_script(twin), &keys);
     for argument in &twin.arguments {
         script.arg(argument.as_slice());
     }
@@ -94,8 +94,9 @@ fn found(reply: Vec<Vec<u8>>, count: usize) -> Result<Cells> {
 }
 
 /// The script around a twin. Made once and kept: twins are constants.
-fn twin_script(body: &'static str) -> &'static Script {
+fn twin_script(twin: &Twin) -> &'static Script {
     static SEEN: LazyLock<RwLock<HashMap<(usize, usize), &'static Script>>> = LazyLock::new(RwLock::default);
+    let Twin { script: body, shortcut, .. } = twin;
     // By its address: to hash the text each time would take longer than the rest of the call.
     let constant = (body.as_ptr().addr(), body.len());
     if let Some(script) = SEEN.read().unwrap_or_else(PoisonError::into_inner).get(&constant) {
@@ -103,9 +104,12 @@ fn twin_script(body: &'static str) -> &'static Script {
     }
     let mut seen = SEEN.write().unwrap_or_else(PoisonError::into_inner);
     seen.entry(constant).or_insert_with(|| {
+        let quick = shortcut.map_or_else(String::new, |shortcut| {
+            include_str!("one_cell.lua").replace("-- SHORTCUT", shortcut)
+        });
         let head = include_str!("cells.lua");
         let text = format!(
-            "{head}\nlocal function step(values, now, arguments, put, delete)\n{body}\nend\n\
+            "{quick}\n{head}\nlocal function step(values, now, arguments, put, delete)\n{body}\nend\n\
              local answer = step(values, time, ARGV, put, delete)\nwrite()\nreturn answer\n"
         );
         Box::leak(Box::new(Script::new(text.leak())))

@@ -86,7 +86,8 @@ impl Rule for Decide {
             push(first);
             push(second);
         }
-        Some(Twin { script: include_str!("decide.lua"), arguments })
+        let shortcut = Some(include_str!("take_tokens.lua"));
+        Some(Twin { script: include_str!("decide.lua"), shortcut, arguments })
     }
 }
 
