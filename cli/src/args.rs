@@ -364,7 +364,9 @@ pub(crate) struct Limit {
 /// refused.
 ///
 /// If leasehold or its machine dies while the command runs, nobody can know whether it has done its
-/// work. That is told, and it is not run again unless --run-again says that it may.
+/// work. That is told, and it is not run again unless --run-again says that it may. If the lease is
+/// lost, or leasehold is killed, the command and all that it has started get TERM and, after
+/// --grace, KILL.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = exit::ONCE_HELP)]
 pub(crate) struct Once {
@@ -386,6 +388,10 @@ pub(crate) struct Once {
     /// How long after its last word one that runs counts as silent
     #[arg(long, value_name = "D", default_value = "30s", value_parser = duration::parse_some)]
     pub(crate) lease: Duration,
+
+    /// How long the command has between TERM and KILL if the lease is lost
+    #[arg(long, value_name = "D", default_value = "10s", value_parser = duration::parse)]
+    pub(crate) grace: Duration,
 
     /// Wait for one that runs: for ever, or as `--wait=30s` says
     #[arg(long, value_name = "D", num_args = 0..=1, require_equals = true, default_missing_value = "365d", value_parser = duration::parse)]

@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::ExitStatus;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::Command;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::net::unix::pipe;
+use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::{BY_SIGNAL, Failure, NOT_FOUND, NOT_STARTED};
@@ -74,11 +76,22 @@ impl Child {
         lifeline: Option<OwnedFd>,
         grace: Duration,
     ) -> Result<Child, Failure> {
-        // This very program, even if the file that it came from was replaced.
-        let mut supervisor = Command::new("/proc/self/exe");
-        supervisor.arg0("leasehold").args(supervise::words(grace)).args(command).envs(environment);
-        let program = command.first().map(|program| program.display().to_string()).unwrap_or_default();
-        Child::spawn(&mut supervisor, lifeline, program, true)
+        let (mut supervisor, program) = supervisor(command, grace, None);
+        Child::spawn(supervisor.envs(environment), lifeline, program, true)
+    }
+
+    /// Starts a command that ends if this process is killed, and whose output is ours.
+    pub(crate) fn start_piped(command: &[OsString], grace: Duration) -> Result<(Child, Output), Failure> {
+        let piped =
+            pipe::pipe().and_then(|(failed, told)| Ok((told, inheritable(failed.into_blocking_fd()?)?)));
+        let (failure, failed) = piped.map_err(|error| {
+            Failure::new(NOT_STARTED, format!("can not open a pipe to the command: {error}"))
+        })?;
+        let (mut supervisor, program) = supervisor(command, grace, Some(failed.as_raw_fd()));
+        supervisor.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Child::spawn(&mut supervisor, Some(failed), program, true)?;
+        let (stdout, stderr) = (child.child.stdout.take(), child.child.stderr.take());
+        Ok((child, Output { stdout, stderr, failure }))
     }
 
     fn spawn(
@@ -198,6 +211,46 @@ impl Child {
             print::complain(&format!("can not signal {}: {error}", self.describe()));
         }
     }
+}
+
+/// What stands between this process and a command: see [`supervise`].
+fn supervisor(command: &[OsString], grace: Duration, failure: Option<RawFd>) -> (Command, String) {
+    // This very program, even if the file that it came from was replaced.
+    let mut supervisor = Command::new("/proc/self/exe");
+    supervisor.arg0("leasehold").args(supervise::words(grace, failure)).args(command);
+    let program = command.first().map(|program| program.display().to_string()).unwrap_or_default();
+    (supervisor, program)
+}
+
+/// What a command prints.
+#[derive(Debug)]
+pub(crate) struct Output {
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    failure: pipe::Receiver,
+}
+
+impl Output {
+    /// All of it, once nobody is left who could print more.
+    pub(crate) async fn read(&mut self) -> io::Result<(Vec<u8>, Vec<u8>)> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        tokio::try_join!(read(self.stdout.take(), &mut stdout), read(self.stderr.take(), &mut stderr))?;
+        Ok((stdout, stderr))
+    }
+
+    /// The code of the failure to start the command, if that failed; known when the command has
+    /// ended.
+    pub(crate) fn not_started(&self) -> Option<u8> {
+        let mut code = [0];
+        self.failure.try_read(&mut code).is_ok_and(|length| length == 1).then_some(code[0])
+    }
+}
+
+async fn read(from: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) -> io::Result<()> {
+    if let Some(mut from) = from {
+        from.read_to_end(into).await?;
+    }
+    Ok(())
 }
 
 /// Lets the programs that are started next inherit a descriptor.

@@ -1,21 +1,16 @@
 //! `leasehold once`: run a command once, and print what it printed ever after.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::process::ExitStatusExt as _;
-use std::pin::pin;
-use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use leasehold::Options;
-use leasehold::kit::once::{IfRunning, IfUnknown, LONGEST_RESULT, Submission};
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::Command;
+use leasehold::kit::once::{Ending, IfRunning, IfUnknown, LONGEST_RESULT, Submission};
 
 use crate::args::Once;
-use crate::child;
+use crate::child::Child;
 use crate::connect::connect;
-use crate::exit::{BUSY, Failure, LOST, NOT_FOUND, NOT_STARTED, UNAVAILABLE};
+use crate::exit::{BUSY, Failure, LOST, UNAVAILABLE};
 use crate::signals::{self, Signals};
 use crate::{duration, print};
 
@@ -36,8 +31,14 @@ pub(crate) async fn once(args: &Once) -> Result<u8, Failure> {
     let mut signals = Signals::listen(&signals::PASSED_ON)
         .map_err(|error| Failure::new(UNAVAILABLE, format!("can not listen for signals: {error}")))?;
     let payload: Vec<u8> = args.command.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
-    let submission = once.run(&args.key, payload, |_| run(args, &mut signals)).await;
+    let mut running = None;
+    let submission = once.run_to_ending(&args.key, payload, |_| run(args, &mut signals, &mut running)).await;
     let key = print::visible(&args.key).into_owned();
+    if let Some(mut child) = running {
+        let command = child.describe();
+        print::complain(&format!("sending TERM to {command} and all that it started"));
+        child.stop(args.grace, &mut signals).await;
+    }
     let ended = match submission? {
         Submission::Done { result, recorded, .. } => {
             if !recorded {
@@ -68,50 +69,49 @@ pub(crate) async fn once(args: &Once) -> Result<u8, Failure> {
     ended
 }
 
+/// The command, while it runs. It outlives the future that runs it: if that is dropped because the
+/// lease is lost, the command must be ended.
+type Running = Option<Child>;
+
 /// Runs the command; its result is its code and what it has printed.
-async fn run(args: &Once, signals: &mut Signals) -> Result<Vec<u8>, Failure> {
-    let Some((program, rest)) = args.command.split_first() else {
-        return Err(Failure::usage("there is no command to run"));
+async fn run(args: &Once, signals: &mut Signals, running: &mut Running) -> Ending<Failure> {
+    let (child, mut output) = match Child::start_piped(&args.command, args.grace) {
+        Ok(started) => started,
+        Err(failure) => return Ending::Forget(failure),
     };
-    let mut command = Command::new(program);
-    // If the lease is lost, it must not go on.
-    command.args(rest).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let shown = program.display();
-    let child = command.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Failure::new(NOT_FOUND, format!("`{shown}` was not found")),
-        _ => Failure::new(NOT_STARTED, format!("can not start `{shown}`: {error}")),
-    })?;
-    let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-    let mut ended = pin!(child.wait_with_output());
-    let output = loop {
-        tokio::select! {
-            biased;
-            ended = &mut ended => break ended,
-            signal = signals.next() => {
-                // What is typed at a terminal reaches the command without help.
-                let typed = matches!(signal, Signal::INT | Signal::QUIT | Signal::WINCH);
-                if let Some(pid) = pid && !(typed && io::stdin().is_terminal()) {
-                    kill_process(pid, signal).ok();
-                }
-            }
+    let child = running.insert(child);
+    let supervised = async {
+        let ended = match child.ended(signals).await {
+            Ok(ended) => ended,
+            Err(error) => return Err(format!("can not wait for {}: {error}", child.describe())),
+        };
+        match child.lost_its_supervisor(ended) {
+            // The command may go on, and nothing would end it if we were killed as well.
+            Some(signal) => Err(format!("what supervises {} was ended by signal {signal}", child.describe())),
+            None => Ok(ended),
         }
     };
-    match output {
-        Ok(output) => Ok(record(&output)),
-        Err(error) => Err(Failure::new(NOT_STARTED, format!("can not wait for `{shown}`: {error}"))),
+    let read = async { output.read().await.map_err(|error| format!("can not read what it prints: {error}")) };
+    let (ended, (stdout, stderr)) = match tokio::try_join!(supervised, read) {
+        Ok(waited) => waited,
+        Err(why) => return Ending::Unknown(Failure::new(LOST, why)),
+    };
+    *running = None;
+    match output.not_started() {
+        Some(code) => {
+            io::stderr().write_all(&stderr).ok();
+            Ending::Forget(Failure { code, message: None })
+        }
+        None => Ending::Keep(record(ended.code(), &stdout, &stderr)),
     }
 }
 
 /// What is kept of a command. Of too much output, the end is cut off.
-fn record(output: &Output) -> Vec<u8> {
-    let code = match (output.status.code(), output.status.signal()) {
-        (Some(code), _) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
-        (None, Some(signal)) => child::by_signal(signal),
-        (None, None) => u8::MAX,
-    };
-    let stdout = &output.stdout[..output.stdout.len().min(LONGEST_RESULT - HEAD)];
-    let stderr = &output.stderr[..output.stderr.len().min(LONGEST_RESULT - HEAD - stdout.len())];
-    let cut = output.stdout.len() + output.stderr.len() - stdout.len() - stderr.len();
+fn record(code: u8, stdout: &[u8], stderr: &[u8]) -> Vec<u8> {
+    let all = stdout.len() + stderr.len();
+    let stdout = &stdout[..stdout.len().min(LONGEST_RESULT - HEAD)];
+    let stderr = &stderr[..stderr.len().min(LONGEST_RESULT - HEAD - stdout.len())];
+    let cut = all - stdout.len() - stderr.len();
     if cut > 0 {
         print::complain(&format!(
             "the last {cut} bytes of the output are too much to be kept, and are cut off"

@@ -1,13 +1,15 @@
 //! `leasehold supervise`: what stands between a run and its command where the command must not
 //! outlive the run.
 //!
-//! Nobody types this; `leasehold run` starts it, and it starts the command. It passes on signals
+//! Nobody types this; a `leasehold` that runs a command starts it, and it starts the command. It passes on signals
 //! and the command's code, and adds nothing as long as all goes well. If the run is killed, it ends
 //! the command and all that this has started. It is their ancestor, so it finds them all, and it is
 //! there before the command is. If it is killed itself, the run does the same.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
@@ -21,15 +23,19 @@ use crate::signals::{self, Signals};
 /// The word that starts it.
 pub(crate) const WORD: &str = "supervise";
 
-/// What comes before the command.
-pub(crate) fn words(grace: Duration) -> [OsString; 4] {
+/// What comes before the command. `failure` is where the code is written if the command can not be
+/// started: its own code may be the same.
+pub(crate) fn words(grace: Duration, failure: Option<RawFd>) -> [OsString; 5] {
     let run = getpid().to_string();
-    [WORD.into(), run.into(), grace.as_millis().to_string().into(), "--".into()]
+    let failure = failure.map_or_else(|| NOWHERE.to_owned(), |fd| fd.to_string());
+    [WORD.into(), run.into(), grace.as_millis().to_string().into(), failure.into(), "--".into()]
 }
 
+const NOWHERE: &str = "-";
+
 pub(crate) async fn supervise(words: Vec<OsString>) -> Result<u8, Failure> {
-    let Some((run, grace, command)) = parse(&words) else {
-        return Err(Failure::usage("`supervise` is for `leasehold run` alone"));
+    let Some((run, grace, failure, command)) = parse(&words) else {
+        return Err(Failure::usage("`supervise` is for leasehold itself"));
     };
     let mut signals = Signals::listen(&signals::PASSED_ON)
         .map_err(|error| Failure::new(NOT_STARTED, format!("can not listen for signals: {error}")))?;
@@ -39,7 +45,16 @@ pub(crate) async fn supervise(words: Vec<OsString>) -> Result<u8, Failure> {
         // It was killed already, and nothing was started.
         return Ok(LOST);
     }
-    let mut child = Child::start(command, [], None)?;
+    let mut child = match Child::start(command, [], None) {
+        Ok(child) => child,
+        Err(not_started) => {
+            if failure != NOWHERE {
+                let told = fs::write(format!("/proc/self/fd/{failure}"), [not_started.code]);
+                told.unwrap_or_else(|error| print::complain(&format!("can not tell of a failure: {error}")));
+            }
+            return Err(not_started);
+        }
+    };
     tokio::select! {
         biased;
         ended = child.ended(&mut signals) => {
@@ -58,11 +73,11 @@ pub(crate) async fn supervise(words: Vec<OsString>) -> Result<u8, Failure> {
     }
 }
 
-fn parse(words: &[OsString]) -> Option<(Pid, Duration, &[OsString])> {
-    let [run, grace, dashes, command @ ..] = words else { return None };
+fn parse(words: &[OsString]) -> Option<(Pid, Duration, &str, &[OsString])> {
+    let [run, grace, failure, dashes, command @ ..] = words else { return None };
     let run = Pid::from_raw(run.to_str()?.parse().ok()?)?;
     let grace = Duration::from_millis(grace.to_str()?.parse().ok()?);
-    (dashes == "--" && !command.is_empty()).then_some((run, grace, command))
+    (dashes == "--" && !command.is_empty()).then_some((run, grace, failure.to_str()?, command))
 }
 
 /// Tells when our parent has ended.

@@ -16,6 +16,4 @@ mod record;
 mod rule;
 mod submit;
 
-#[cfg(feature = "tower")]
-pub(crate) use self::submit::Ending;
-pub use self::submit::{IfRunning, IfUnknown, LONGEST_RESULT, Once, Submission};
+pub use self::submit::{Ending, IfRunning, IfUnknown, LONGEST_RESULT, Once, Submission};

@@ -66,8 +66,78 @@ fn one_that_was_killed_is_unknown_until_it_may_run_again() {
 #[test]
 fn a_command_that_could_not_be_started_can_be_tried_again() {
     let bench = Bench::new();
-    bench.leasehold(["once", "k", "--", "no-such-command-here"]).gives(127).says("was not found");
+    bench.leasehold(["once", "k", "--", "no-such-command-here"]).gives(127).says("no such command in PATH");
+    let no_program = bench.path("script");
+    fs::write(&no_program, "\0").unwrap();
+    fs::set_permissions(&no_program, fs::Permissions::from_mode(0o755)).unwrap();
+    bench.leasehold(["once", "k", "--", &no_program.to_string_lossy()]).gives(126).says("not a program");
+    // One that ends with the same code has run.
+    for _ in 0..2 {
+        let ran = bench.leasehold(["once", "l", "--", "sh", "-c", "echo a; exit 127"]).gives(127);
+        assert_eq!(ran.stdout, "a\n");
+    }
     bench.leasehold(["once", "k", "--", "echo", "a"]).gives(0);
     bench.leasehold(["once", "k"]).gives(64).says("<CMD>");
     bench.leasehold(["once", "", "--", "true"]).gives(64).says("empty");
+}
+
+/// A command that starts others, and the files in which all of them tell their numbers. The second
+/// time it does nothing.
+fn family(bench: &Bench) -> (String, [PathBuf; 2]) {
+    let files = [bench.path("command"), bench.path("started")];
+    let [command, started] = files.each_ref().map(|file| file.display().to_string());
+    let script = format!(
+        "[ -e {command} ] && exit; (setsid sh -c 'echo $$ > {started}.new; mv {started}.new {started}; exec sleep 60' &) ; \
+         echo $$ > {command}.new; mv {command}.new {command}; sleep 60"
+    );
+    (script, files)
+}
+
+fn numbers(files: &[PathBuf; 2]) -> [Pid; 2] {
+    until("all to have started", || files.iter().all(|file| file.exists()));
+    files
+        .each_ref()
+        .map(|file| Pid::from_raw(fs::read_to_string(file).unwrap().trim().parse().unwrap()).unwrap())
+}
+
+#[test]
+fn a_lost_lease_ends_the_command_and_all_that_it_started() {
+    let bench = Bench::new();
+    let (script, files) = family(&bench);
+    let once = bench.start(["once", "k", "--lease", "500ms", "--", "sh", "-c", &script]);
+    let family = numbers(&files);
+    once.send(Signal::STOP);
+    // It is unknown once the lease has run out, and somebody else may run it.
+    let again = || bench.leasehold(["once", "k", "--run-again", "--", "sh", "-c", &script]).code == Some(0);
+    until("it to run again", again);
+    once.send(Signal::CONT);
+    once.ended().gives(76).says("sending TERM");
+    assert!(family.into_iter().all(|pid| !lives(pid)), "some of it lives");
+}
+
+#[test]
+fn a_command_whose_leasehold_is_killed_ends() {
+    let bench = Bench::new();
+    let (script, files) = family(&bench);
+    let once = bench.start(["once", "k", "--", "sh", "-c", &script]);
+    let family = numbers(&files);
+    once.send(Signal::KILL);
+    until("all to have ended", || family.into_iter().all(|pid| !lives(pid)));
+    once.left();
+}
+
+#[test]
+fn a_command_whose_supervisor_is_killed_is_unknown() {
+    let bench = Bench::new();
+    let (script, files) = family(&bench);
+    let words = ["once", "k", "--lease", "500ms", "--", "sh", "-c", &script];
+    let once = bench.start(words);
+    let family = numbers(&files);
+    let children = format!("/proc/{0}/task/{0}/children", once.child.id());
+    let supervisor = fs::read_to_string(children).unwrap();
+    let supervisor = Pid::from_raw(supervisor.trim().parse().unwrap()).unwrap();
+    kill_process(supervisor, Signal::KILL).unwrap();
+    once.ended().gives(76).says("was ended by signal 9");
+    assert!(family.into_iter().all(|pid| !lives(pid)), "some of it lives");
+    until("it to be unknown", || bench.leasehold(words).code == Some(76));
 }

@@ -80,8 +80,10 @@ pub enum IfUnknown {
     RunAgain,
 }
 
-/// How an effect ended, for whoever knows better than by success and error.
-pub(crate) enum Ending<E> {
+/// How an effect ended, for whoever knows better than by success and error: see
+/// [`Once::run_to_ending`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending<E> {
     /// It has happened, and this is the result.
     Keep(Vec<u8>),
     /// It has not happened: the submission is forgotten.
@@ -231,25 +233,30 @@ impl Once {
                 }
             }
         };
-        self.run_to_ending(key.as_ref(), payload.as_ref(), effect).await
+        self.run_to_ending(key, payload, effect).await
     }
 
-    /// As [`Once::run`], for an effect that says how it ended.
+    /// As [`Once::run`], for an effect that says how it ended: some of its errors mean that nothing
+    /// has happened, and others that it is not known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Once::run`].
     ///
     /// # Cancel safety
     ///
     /// As [`Once::run`].
-    pub(crate) async fn run_to_ending<E, F>(
+    pub async fn run_to_ending<E, F>(
         &self,
-        key: &str,
-        payload: &[u8],
+        key: impl AsRef<str>,
+        payload: impl AsRef<[u8]>,
         effect: impl FnOnce(Token) -> F,
     ) -> Result<Submission<E>>
     where
         F: Future<Output = Ending<E>>,
     {
         let clock = &*self.client.inner.clock;
-        let mut attempt = self.attempt(key, payload)?;
+        let mut attempt = self.attempt(key.as_ref(), payload.as_ref())?;
         let mut answer = attempt.begin().await?;
         if let (Answer::Running { .. }, IfRunning::Wait(limit)) = (&answer, self.if_running) {
             let name = attempt.name.clone();
