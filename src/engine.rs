@@ -140,6 +140,15 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         Box::pin(apply_by_swap(self, names, rule))
     }
 
+    /// The cells that there are, in order, whose names start with `prefix`, after `after`, at most
+    /// `limit` of them. For people: names that the engine does not store whole are left out.
+    fn list_cells<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<Name>>;
+
     /// Starts ([`Watching::On`]) or ends hints of changes to an election or a cell.
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()>;
 

@@ -105,6 +105,16 @@ impl fmt::Debug for Name {
     }
 }
 
+/// How a name ends that is not stored whole.
+#[cfg(feature = "_table")]
+const MARK: char = '~';
+
+/// True if a name that was stored by [`fold`] is not all there.
+#[cfg(feature = "_table")]
+pub(crate) fn is_folded(stored: &str) -> bool {
+    stored.ends_with(MARK)
+}
+
 /// A name as an engine with short keys stores it: as it is if it fits, else a readable part and a
 /// hash.
 ///
@@ -115,7 +125,6 @@ pub(crate) fn fold(text: &str, longest: usize) -> std::borrow::Cow<'_, str> {
     use sha2::Digest as _;
     use std::fmt::Write as _;
 
-    const MARK: char = '~';
     const HASH: usize = 32;
     if text.len() <= longest && !text.ends_with(MARK) {
         return text.into();

@@ -482,7 +482,7 @@ pub(crate) struct TaskName {
     pub(crate) on: On,
 }
 
-/// List the names in use, and the tasks of `cron`
+/// List the names in use, and the tasks, limits and submissions
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ls {
     /// Only names that start with this

@@ -13,6 +13,7 @@ use crate::duration::show;
 use crate::exit::Failure;
 use crate::print::{self, FAINT, visible, width};
 use crate::report::{self, NameReport};
+use crate::stored::{self, LimitReport, SubmissionReport};
 use crate::tasks::{self, Listed, TaskReport};
 
 // A line fits a terminal of 80 columns as a rule, so tokens are left to `show` and `--json`.
@@ -22,12 +23,16 @@ pub(crate) async fn list(args: &Ls) -> Result<u8, Failure> {
     let client = connect(&args.on, Options::new()).await?;
     let found = report::in_use(&client, &args.prefix).await;
     let tasks = tasks::all(&client, &args.prefix).await;
+    let limits = client.limits_in_use(&args.prefix).await;
+    let submissions = stored::submissions(&client, &args.prefix).await;
     client.close().await.ok();
-    let (found, tasks) = (found?, tasks?);
+    let (found, tasks, limits, submissions) = (found?, tasks?, limits?, submissions?);
     if args.json {
         let names = found.iter().map(|(name, view)| Listed::Name(NameReport::new(name, view)));
         let tasks = tasks.iter().map(|(name, status)| Listed::Task(TaskReport::new(name, status)));
-        print::json(&names.chain(tasks).collect::<Vec<_>>())?;
+        let limits = limits.iter().map(|limit| Listed::Limit(LimitReport::new(limit)));
+        let submissions = submissions.iter().map(|one| Listed::Submission(SubmissionReport::new(one)));
+        print::json(&names.chain(tasks).chain(limits).chain(submissions).collect::<Vec<_>>())?;
         return Ok(0);
     }
     let mut out = BufWriter::new(anstream::stdout().lock());
@@ -36,6 +41,12 @@ pub(crate) async fn list(args: &Ls) -> Result<u8, Failure> {
     }
     for (name, status) in &tasks {
         tasks::write_line(&mut out, name, status)?;
+    }
+    for limit in &limits {
+        stored::write_limit(&mut out, limit)?;
+    }
+    for submission in &submissions {
+        stored::write_submission(&mut out, submission)?;
     }
     out.flush()?;
     Ok(0)

@@ -28,6 +28,7 @@ mod show;
 mod signals;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sql;
+mod stored;
 mod supervise;
 mod take;
 mod tasks;

@@ -15,7 +15,7 @@ use crate::signals::{self, Signals};
 use crate::{duration, print};
 
 /// The scope of keys that are typed.
-const SCOPE: &str = "cli";
+pub(crate) const SCOPE: &str = "cli";
 /// Bytes of a result before the output: the code, and the length of what went to stdout.
 const HEAD: usize = 5;
 

@@ -11,6 +11,7 @@ use crate::duration::show as shown;
 use crate::exit::{FREE, Failure};
 use crate::print::{self, STRONG, visible};
 use crate::report::{self, NameReport, Share};
+use crate::stored::{self, LimitReport, SubmissionReport};
 use crate::tasks::{self, Listed, TaskReport};
 
 pub(crate) async fn show(args: &Show) -> Result<u8, Failure> {
@@ -20,15 +21,22 @@ pub(crate) async fn show(args: &Show) -> Result<u8, Failure> {
         None => tasks::one(&client, &args.name).await,
         Some(_) => Ok(None),
     };
+    let stored = match args.family {
+        None => stored::of(&client, &args.name).await,
+        Some(_) => Ok((Vec::new(), Vec::new())),
+    };
     client.close().await.ok();
-    let (found, task) = (found?, task?);
+    let (found, task, (limits, submissions)) = (found?, task?, stored?);
+    let known = task.is_some() || !limits.is_empty() || !submissions.is_empty();
     if args.json {
         let names = found.iter().map(|(name, view)| Listed::Name(NameReport::new(name, view)));
         let task = task.iter().map(|status| Listed::Task(TaskReport::new(&args.name, status)));
-        print::json(&names.chain(task).collect::<Vec<_>>())?;
+        let limits = limits.iter().map(|limit| Listed::Limit(LimitReport::new(limit)));
+        let submissions = submissions.iter().map(|one| Listed::Submission(SubmissionReport::new(one)));
+        print::json(&names.chain(task).chain(limits).chain(submissions).collect::<Vec<_>>())?;
     } else {
         let mut out = BufWriter::new(anstream::stdout().lock());
-        if found.is_empty() && task.is_none() {
+        if found.is_empty() && !known {
             writeln!(out, "`{}` is free", visible(&args.name))?;
         }
         for (name, view) in &found {
@@ -37,10 +45,16 @@ pub(crate) async fn show(args: &Show) -> Result<u8, Failure> {
         if let Some(status) = &task {
             tasks::write(&mut out, &args.name, status)?;
         }
+        for limit in &limits {
+            stored::write_limit(&mut out, limit)?;
+        }
+        for submission in &submissions {
+            stored::write_submission(&mut out, submission)?;
+        }
         out.flush()?;
     }
     let held = found.iter().any(|(_, view)| !view.claims.is_empty());
-    Ok(if held || task.is_some() { 0 } else { FREE })
+    Ok(if held || known { 0 } else { FREE })
 }
 
 fn write_name(out: &mut impl Write, name: &Name, view: &View) -> io::Result<()> {

@@ -12,6 +12,7 @@ use crate::connect::connect;
 use crate::exit::{FREE, Failure};
 use crate::print::{self, STRONG, visible};
 use crate::report::NameReport;
+use crate::stored::{LimitReport, SubmissionReport};
 
 pub(crate) async fn pause(args: &TaskName) -> Result<u8, Failure> {
     change(args, "is paused already", async |client| client.schedule(&args.name).pause().await).await
@@ -77,12 +78,14 @@ pub(crate) fn write(out: &mut impl Write, name: &str, status: &Status) -> io::Re
     Ok(())
 }
 
-/// A name or a task, in JSON.
+/// What `ls` and `show` list, in JSON.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Listed<'a> {
     Name(NameReport<'a>),
     Task(TaskReport<'a>),
+    Limit(LimitReport<'a>),
+    Submission(SubmissionReport<'a>),
 }
 
 /// A task in JSON. Times are in milliseconds since 1970.

@@ -1,10 +1,12 @@
 //! Cells as locks and the kit use them: decided by a rule, or looked at.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Inner;
-use crate::engine::{Cells, Rule};
+use crate::claim::Micros;
+use crate::client::{Client, Inner};
+use crate::engine::{Cell, Cells, Rule};
 use crate::error::{Error, Result};
 use crate::name::Name;
 
@@ -15,6 +17,34 @@ pub(crate) trait TypedRule: Rule {
 
     /// Understands what [`Rule::step`] or its twin has answered.
     fn read(&self, answer: &[u8]) -> Option<Self::Answer>;
+}
+
+impl Client {
+    /// All cells of this client's namespace, by their names in it: each as it was when it was read,
+    /// and the time.
+    ///
+    /// For people: what others write meanwhile may be there or not.
+    pub(crate) async fn find_cells(&self) -> Result<Vec<(String, Cell, Micros)>> {
+        const PAGE: usize = 1000;
+        let Client { inner, prefix } = self;
+        inner.check_open()?;
+        let mut found = Vec::new();
+        let mut after: Option<Name> = None;
+        loop {
+            let from = after.as_ref().map(Name::as_str);
+            let page = inner.call(inner.engine.list_cells(prefix, from, PAGE)).await?;
+            for name in &page {
+                // One by one: in a cluster they are on different servers.
+                let Cells { now, cells } = inner.read_cells(slice::from_ref(name)).await?;
+                let name = name.as_str().strip_prefix(&**prefix).unwrap_or_default();
+                found.extend(cells.into_iter().map(|cell| (name.to_owned(), cell, now)));
+            }
+            after = page.into_iter().nth(PAGE - 1);
+            if after.is_none() {
+                return Ok(found);
+            }
+        }
+    }
 }
 
 impl Inner {

@@ -380,6 +380,10 @@ impl<L: Locks> Engine for Advisory<L> {
         self.refused(NO_CELLS)
     }
 
+    fn list_cells<'a>(&'a self, _: &'a str, _: Option<&'a str>, _: usize) -> Reply<'a, Vec<Name>> {
+        self.refused(NO_CELLS)
+    }
+
     fn watch<'a>(&'a self, _: &'a Name, watching: Watching) -> Reply<'a, ()> {
         match watching {
             Watching::On => self.refused("can not watch names in this mode"),

@@ -350,6 +350,15 @@ impl Engine for File {
         })
     }
 
+    fn list_cells<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<Name>> {
+        Box::pin(async move { self.session.list_cells(prefix, after, limit) })
+    }
+
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
         Box::pin(async move {
             self.check_open()?;

@@ -366,6 +366,24 @@ impl Engine for Memory {
         }))
     }
 
+    fn list_cells<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<Name>> {
+        ready(Ok(self.shared.run(|now, contents, _| {
+            let live = contents.cells.iter().filter(|(_, cell)| cell.expires > now);
+            let names = live.map(|(name, _)| name).filter(|name| {
+                name.as_str().starts_with(prefix) && after.is_none_or(|after| name.as_str() > after)
+            });
+            let mut names: Vec<Name> = names.cloned().collect();
+            names.sort_unstable();
+            names.truncate(limit);
+            names
+        })))
+    }
+
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
         self.shared.run(|_, contents, _| match watching {
             Watching::On => {

@@ -236,6 +236,15 @@ impl Engine for Redis {
         })
     }
 
+    fn list_cells<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<Name>> {
+        Box::pin(cells::list(&self.session, prefix, after, limit))
+    }
+
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
         Box::pin(async move {
             let key = match name.family() {

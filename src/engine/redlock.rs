@@ -275,6 +275,10 @@ impl Engine for Redlock {
         refused(Family::Cell)
     }
 
+    fn list_cells<'a>(&'a self, _: &'a str, _: Option<&'a str>, _: usize) -> Reply<'a, Vec<Name>> {
+        refused(Family::Cell)
+    }
+
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
         match watching {
             Watching::On => refused(name.family()),

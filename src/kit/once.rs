@@ -14,6 +14,8 @@
 
 mod record;
 mod rule;
+mod stored;
 mod submit;
 
+pub use self::stored::{Progress, StoredSubmission};
 pub use self::submit::{Ending, IfRunning, IfUnknown, LONGEST_RESULT, Once, Submission};

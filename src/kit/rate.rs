@@ -27,6 +27,7 @@ mod share;
 mod shared;
 mod sliding_log;
 mod sliding_window;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -37,4 +38,5 @@ pub use self::away::WhenAway;
 pub use self::limit::{LONGEST_LOG, LONGEST_PERIOD, Limit, MOST_SLICES};
 pub use self::limiter::{DEFAULT_DEADLINE, DEFAULT_KEYS, Limiter, Limits};
 pub use self::rule::{Decide, Decided};
+pub use self::stored::StoredLimit;
 pub use self::verdict::{Allowed, Mode, Quota, Verdict};

@@ -178,6 +178,33 @@ impl Keys {
         patterns
     }
 
+    /// The patterns that find cells whose names start with `prefix`.
+    pub(crate) fn cell_patterns(&self, prefix: &str) -> Vec<String> {
+        let mut escaped = String::new();
+        escape(prefix, &mut escaped);
+        let (start, escaped) = (glob(&self.prefix), glob(&escaped));
+        if self.raw {
+            let prefix = glob(prefix);
+            vec![format!("{{{prefix}*}}:cell"), format!("{prefix}*{{cell}}")]
+        } else if tag(&self.prefix).is_some() {
+            vec![format!("{start}{escaped}*{{cell}}")]
+        } else {
+            vec![format!("{{{start}*}}:cell:{escaped}*"), format!("{{{start}{escaped}*}}:cell")]
+        }
+    }
+
+    /// The name of the cell that has this key, if it is one of ours.
+    pub(crate) fn cell_name(&self, key: &str) -> Option<Name> {
+        let by_tag = || key.strip_prefix('{')?.split_once("}:cell:").map(|(_, escaped)| unescape(escaped));
+        let text = match stands_beside(key, |what| what == "cell") {
+            Some(holder) if self.raw => holder.to_owned(),
+            Some(holder) => unescape(holder.strip_prefix(&self.prefix)?),
+            None => by_tag()?,
+        };
+        let name = Name::new(Family::Cell, text).ok()?;
+        self.cell(&name).is_ok_and(|own| own == key).then_some(name)
+    }
+
     /// The name that a key belongs to, if it is one of ours.
     pub(crate) fn name(&self, family: Family, key: &str) -> Option<Name> {
         let state = format!("{family}:state");
@@ -342,6 +369,18 @@ mod tests {
     ];
     const FAMILIES: [Family; 3] = [Family::Lock, Family::Semaphore, Family::Election];
     const PREFIXES: [&str; 6] = ["lock:", "", "{app}:", "a:{b}{", "{a}{b}}", "%7B:"];
+
+    #[test]
+    fn cells_come_back_from_keys() {
+        for keys in PREFIXES.map(keys).into_iter().chain([Keys::raw()]) {
+            for text in TEXTS {
+                let name = Name::new(Family::Cell, text).expect("a name");
+                let Ok(key) = keys.cell(&name) else { continue };
+                assert_eq!(keys.cell_name(&key), Some(name), "{} {text}", keys.prefix);
+                assert_eq!(keys.cell_name(&beside(&key, "lock:state")), None, "{} {text}", keys.prefix);
+            }
+        }
+    }
 
     #[test]
     fn names_come_back_from_keys() {

@@ -50,6 +50,8 @@ mod schedule;
 mod semaphore;
 #[path = "../servers/mod.rs"]
 mod servers;
+#[cfg(feature = "once")]
+mod stored;
 mod waiting;
 mod wire;
 
@@ -140,6 +142,8 @@ fn groups() -> Vec<Group> {
         rate::group(),
         #[cfg(feature = "once")]
         once::group(),
+        #[cfg(feature = "once")]
+        stored::group(),
         #[cfg(feature = "schedule")]
         schedule::group(),
         client::group(),

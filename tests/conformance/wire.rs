@@ -266,6 +266,15 @@ impl Engine for Wired {
         Box::pin(async move { self.wire.carry(|| self.engine.apply(names, rule)).await })
     }
 
+    fn list_cells<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<Name>> {
+        Box::pin(async move { self.wire.carry(|| self.engine.list_cells(prefix, after, limit)).await })
+    }
+
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
         Box::pin(async move { self.wire.carry(|| self.engine.watch(name, watching)).await })
     }

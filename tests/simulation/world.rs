@@ -1201,6 +1201,10 @@ impl Engine for Linked {
         })
     }
 
+    fn list_cells<'a>(&'a self, _: &'a str, _: Option<&'a str>, _: usize) -> Reply<'a, Vec<Name>> {
+        Box::pin(std::future::ready(Err(unavailable("not simulated"))))
+    }
+
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
         self.call(Op::Watch(name.clone(), watching), |out| matches!(out, Out::Nothing).then_some(()))
     }

@@ -141,3 +141,29 @@ fn a_command_whose_supervisor_is_killed_is_unknown() {
     assert!(family.into_iter().all(|pid| !lives(pid)), "some of it lives");
     until("it to be unknown", || bench.leasehold(words).code == Some(76));
 }
+
+#[test]
+fn ls_and_show_tell_how_submissions_and_limits_stand() {
+    let bench = Bench::new();
+    bench.leasehold(["once", "deploy 7", "--", "echo", "a"]).gives(0);
+    bench
+        .leasehold(["limit", "mail", "--rate", "10/h", "--cost", "3", "--key", "ann", "--", "true"])
+        .gives(0);
+    let ls = bench.leasehold(["ls"]).gives(0);
+    let [limit, submission] = ls.stdout.lines().collect::<Vec<_>>()[..] else { panic!("{ls:?}") };
+    assert!(
+        limit.starts_with("limit mail for ann: 3 used ") && limit.ends_with(" ago (bucket of 1h)"),
+        "{limit}"
+    );
+    assert!(submission.starts_with("submission deploy 7: done "), "{submission}");
+    assert!(bench.leasehold(["show", "mail"]).gives(0).stdout.starts_with("limit mail for ann: 3 used "));
+    assert_eq!(bench.leasehold(["ls", "dep"]).gives(0).stdout.lines().count(), 1);
+
+    let found: Value = serde_json::from_str(&bench.leasehold(["ls", "--json"]).gives(0).stdout).unwrap();
+    assert_eq!((&found[0]["family"], &found[0]["used"]), (&"limit".into(), &3.into()), "{found}");
+    assert_eq!((&found[1]["key"], &found[1]["progress"]), (&"deploy 7".into(), &"done".into()), "{found}");
+    let found = bench.leasehold(["show", "deploy 7", "--json"]).gives(0).stdout;
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found.as_array().map(Vec::len), Some(1), "{found}");
+    assert_eq!(bench.leasehold(["show", "deploy"]).stdout, "`deploy` is free\n");
+}

@@ -11,7 +11,7 @@ use crate::engine::table::cell::{CellChange, Loaded, Stamps, StoredCell};
 use crate::engine::table::row::{decode, encode};
 use crate::engine::{Cells, Decision, Rule, Swap, Swapped, Write};
 use crate::error::Result;
-use crate::name::Name;
+use crate::name::{Family, Name};
 
 impl Session {
     /// Reads cells at one moment.
@@ -19,6 +19,29 @@ impl Session {
         self.store.read(&self.dir, |txn, table| {
             let rows = names.iter().map(|name| load(name, txn, table)).collect::<Result<Vec<_>>>()?;
             Ok(Loaded::new(rows.iter().map(Option::as_ref), self.dir.now()).cells())
+        })
+    }
+
+    /// The cells that there are.
+    pub(super) fn list_cells(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Name>> {
+        self.store.read(&self.dir, |txn, table| {
+            let now = self.dir.now();
+            let mut found = Vec::new();
+            for row in table.prefix_iter(txn, &rows::cells_prefix(prefix)).map_err(failed)? {
+                let (key, row) = row.map_err(failed)?;
+                let Some(text) = rows::text_of_cell(key) else { continue };
+                if !text.starts_with(prefix) || after.is_some_and(|after| text <= after) {
+                    continue;
+                }
+                let cell: StoredCell = decode(row).map_err(failed)?;
+                if cell.expires > now {
+                    found.push(Name::new(Family::Cell, text)?);
+                    if found.len() == limit {
+                        break;
+                    }
+                }
+            }
+            Ok(found)
         })
     }
 

@@ -18,7 +18,7 @@ use heed::{Database, RwTxn};
 use crate::claim::{Micros, OwnerId, Queue, Seat, Waiter};
 use crate::engine::table::Waiters;
 use crate::engine::table::row::{Record, decode, encode};
-use crate::name::{Family, Name, fold};
+use crate::name::{Family, Name, fold, is_folded};
 
 /// The one table.
 pub(super) type Table = Database<'static, Bytes, Bytes>;
@@ -78,6 +78,18 @@ pub(super) fn cell_key(name: &Name) -> Vec<u8> {
     let mut key = vec![b'c'];
     key.extend_from_slice(fold(name.as_str(), LONGEST_KEY).as_bytes());
     key
+}
+
+/// The start of the keys of cells whose names start with `prefix`.
+pub(super) fn cells_prefix(prefix: &str) -> Vec<u8> {
+    let mut key = names_prefix(Family::Cell, prefix).split_off(1);
+    key[0] = b'c';
+    key
+}
+
+/// The name of a cell from its key, if that is all of it.
+pub(super) fn text_of_cell(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key.get(1..)?).ok().filter(|text| !is_folded(text))
 }
 
 /// The start of the keys of rows that belong to a name. With the length in it, no name's rows start

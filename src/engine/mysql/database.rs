@@ -356,6 +356,12 @@ impl Database for Mysql {
         rows::cells(&self.query(over, include_str!("read_cells.sql"), &[list(keys)]).await?, keys)
     }
 
+    async fn list_cells(&self, from: &[u8], to: &[u8], most: usize) -> Attempt<Vec<Vec<u8>>> {
+        let given = [key(from), key(to), (most as u64).into()];
+        let rows = self.query(Over::Batch, include_str!("list_cells.sql"), &given).await?;
+        rows.iter().map(|row| rows::column(row, 0)).collect()
+    }
+
     async fn write_cells(&self, writes: &[CellWrite]) -> Attempt<bool> {
         let over = Over::Key(writes.first().map_or(&[], |write| write.key.as_slice()));
         if let [CellWrite { key: name, expected, cell: Some(cell) }] = writes {

@@ -317,6 +317,13 @@ impl Database for Postgres {
         Ok((now, cells))
     }
 
+    async fn list_cells(&self, from: &[u8], to: &[u8], most: usize) -> Attempt<Vec<Vec<u8>>> {
+        let most = int(most as u64);
+        let parameters: [Parameter<'_>; 3] = [(&from, Type::BYTEA), (&to, Type::BYTEA), (&most, Type::INT8)];
+        let rows = self.shared.rows(MANY, &self.shared.server.statements.list_cells, &parameters).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     async fn write_cells(&self, writes: &[CellWrite]) -> Attempt<bool> {
         let statements = &self.shared.server.statements;
         if let [CellWrite { key, expected: None, cell: Some(cell) }] = writes {

@@ -1,6 +1,6 @@
 //! Cells on the server, and rules that run there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{LazyLock, PoisonError, RwLock};
 
 use super::reply::number;
@@ -44,6 +44,24 @@ pub(super) async fn read(session: &Session, names: &[Name]) -> Result<Cells> {
     script.arg("read");
     // What was seen must not be gone after a fail-over: a latch that is open stays open.
     found(session.run_confirmed(&keys[0], &script).await?, names.len())
+}
+
+/// The cells that there are.
+pub(super) async fn list(
+    session: &Session,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<Name>> {
+    let mut names = BTreeSet::new();
+    for pattern in session.keys.cell_patterns(prefix) {
+        let keys = session.topology.scan(&pattern).await?;
+        names.extend(keys.iter().filter_map(|key| session.keys.cell_name(key)));
+    }
+    let wanted = names
+        .into_iter()
+        .filter(|name| name.as_str().starts_with(prefix) && after.is_none_or(|after| name.as_str() > after));
+    Ok(wanted.take(limit).collect())
 }
 
 /// Writes to cells if all of them are still at the versions that were read.

@@ -1,7 +1,7 @@
 //! Cells.
 
 use super::database::{CellWrite, Database, Failure};
-use super::row::key_of;
+use super::row::{cell_of, key_of, keys_with};
 use super::state::Sql;
 use super::tries::Tries;
 use crate::claim::Micros;
@@ -9,7 +9,7 @@ use crate::engine::cell::check_cells;
 use crate::engine::table::cell::{CellChange, Loaded, Stamps, StoredCell};
 use crate::engine::{Cells, Decision, Rule, Swap, Swapped, Write};
 use crate::error::{Error, Result};
-use crate::name::Name;
+use crate::name::{Family, Name};
 
 use std::time::Duration;
 
@@ -38,6 +38,35 @@ impl<D: Database> Sql<D> {
         let keys: Vec<_> = names.iter().map(key_of).collect();
         let (now, rows) = self.load_cells(&keys, &mut Tries::new(TRIED_FOR)).await?;
         Ok(Loaded::new(rows.iter().map(Option::as_ref), now).cells())
+    }
+
+    /// The cells that there are.
+    pub(super) async fn list_cells(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Name>> {
+        const PAGE: usize = 1000;
+        let (mut from, to) = keys_with(Family::Cell, prefix);
+        if let Some(after) = after {
+            from = from.max(keys_with(Family::Cell, after).0);
+        }
+        let mut found = Vec::new();
+        loop {
+            let keys = self.database.list_cells(&from, &to, PAGE).await.map_err(Failure::into_error)?;
+            let names = keys.iter().filter_map(|key| cell_of(key)).filter(|name| {
+                name.as_str().starts_with(prefix) && after.is_none_or(|after| name.as_str() > after)
+            });
+            found.extend(names.take(limit - found.len()));
+            match keys.last() {
+                Some(last) if keys.len() == PAGE && found.len() < limit => {
+                    from.clone_from(last);
+                    from.push(0);
+                }
+                _ => return Ok(found),
+            }
+        }
     }
 
     /// Writes to cells if all of them are still what the caller saw.

@@ -85,6 +85,14 @@ pub(crate) trait Database: fmt::Debug + Send + Sync + 'static {
         keys: &[Vec<u8>],
     ) -> impl Future<Output = Attempt<(Micros, Vec<Option<StoredCell>>)>> + Send;
 
+    /// The keys of cells that have not expired, in order, from `from` up to, and without, `to`.
+    fn list_cells(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        most: usize,
+    ) -> impl Future<Output = Attempt<Vec<Vec<u8>>>> + Send;
+
     /// Writes cells if all of them are at the versions that were read, all or none.
     fn write_cells(&self, writes: &[CellWrite]) -> impl Future<Output = Attempt<bool>> + Send;
 

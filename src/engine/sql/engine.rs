@@ -162,6 +162,15 @@ impl<D: Database> Engine for SqlEngine<D> {
         Box::pin(self.0.apply_rule(names, &**rule))
     }
 
+    fn list_cells<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<Name>> {
+        Box::pin(self.0.list_cells(prefix, after, limit))
+    }
+
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
         Box::pin(async move {
             match watching {

@@ -4,7 +4,7 @@ use crate::claim::{Micros, OwnerId, Waiter};
 use crate::engine::table::buffered::{Rest, Snapshot};
 use crate::engine::table::row::{Record, decode, encode};
 use crate::error::Error;
-use crate::name::{Family, Name, fold};
+use crate::name::{Family, Name, fold, is_folded};
 
 /// The longest name that is stored as it is.
 pub(crate) const LONGEST_KEY: usize = 480;
@@ -164,6 +164,13 @@ pub(crate) fn name_of(key: &[u8], record: &Record) -> Option<Name> {
     let family = Family::ALL.into_iter().find(|known| family_byte(*known) == family)?;
     let text = record.text.as_deref().or_else(|| std::str::from_utf8(folded).ok())?;
     Name::new(family, text).ok()
+}
+
+/// The name of a cell from its key, if that is all of it.
+pub(crate) fn cell_of(key: &[u8]) -> Option<Name> {
+    let (_, text) = key.split_first()?;
+    let text = std::str::from_utf8(text).ok().filter(|text| !is_folded(text))?;
+    Name::new(Family::Cell, text).ok()
 }
 
 /// Where keys start, and before which they end, of names of a family that start with `prefix`.

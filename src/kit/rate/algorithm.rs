@@ -1,6 +1,6 @@
 //! What is asked of a limit, and what it answers: a pure step that is given the time.
 
-use super::bucket::{Bucket, Kind};
+use super::bucket::Bucket;
 use super::fixed_window::FixedWindow;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
@@ -161,8 +161,7 @@ impl Algorithm {
             Shape::FixedWindow(_) => "window",
             Shape::SlidingLog(_) => "log",
             Shape::SlidingWindow(_) => "sliding",
-            Shape::Bucket(Bucket { kind: Kind::Token, .. }) => "bucket",
-            Shape::Bucket(Bucket { kind: Kind::Leaky, .. }) => "leaky",
+            Shape::Bucket(Bucket { kind, .. }) => kind.word(),
         }
     }
 

@@ -32,6 +32,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// As in the names of cells.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Kind::Token => "bucket",
+            Kind::Leaky => "leaky",
+        }
+    }
+
     pub(super) fn tag(self) -> u8 {
         match self {
             Kind::Token => 0x41,
