@@ -175,6 +175,12 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// A statement that replaces the value of a cell in a transaction of the caller's, if the
+    /// engine is a database: see [`ReplaceSql`].
+    fn replace_sql(&self, _cell: &Name) -> Option<ReplaceSql> {
+        None
+    }
+
     /// Lets go of what the engine holds outside this process: connections, its seat.
     fn close(&self) -> Reply<'_, ()>;
 
@@ -202,6 +208,24 @@ pub struct VerifySql {
     pub key: Vec<u8>,
     /// The second parameter.
     pub token: i64,
+}
+
+/// A statement that replaces, in a transaction of the caller's, the value of a cell if that starts
+/// with certain bytes. It changes one row or none.
+///
+/// Its parameters are the new value, how long it lives in microseconds as a 64-bit number, the key
+/// of the cell, and [`ReplaceSql::COMPARED`] bytes that the old value must start with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplaceSql {
+    /// The statement.
+    pub update: String,
+    /// The third parameter.
+    pub key: Vec<u8>,
+}
+
+impl ReplaceSql {
+    /// How many bytes of the old value are compared.
+    pub const COMPARED: usize = 25;
 }
 
 /// Whether there is a connection to a server.

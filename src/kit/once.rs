@@ -10,12 +10,15 @@
 //! [`Submission::Unknown`], and is not run again unless the caller says that it may.
 //!
 //! What it does not promise: that the effect happens exactly once. For that the record must be part
-//! of the transaction that has the effect, or the effect must check the token.
+//! of the transaction that has the effect ([`Once::run_in_transaction`], on a database), or the
+//! effect must check the token.
 
 mod record;
+mod recorder;
 mod rule;
 mod stored;
 mod submit;
 
+pub use self::recorder::{RecordSql, Recorder};
 pub use self::stored::{Progress, StoredSubmission};
 pub use self::submit::{Ending, IfRunning, IfUnknown, LONGEST_RESULT, Once, Submission};

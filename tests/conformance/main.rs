@@ -52,6 +52,8 @@ mod semaphore;
 mod servers;
 #[cfg(feature = "once")]
 mod stored;
+#[cfg(all(feature = "once", any(feature = "mysql", feature = "postgres")))]
+mod transactions;
 mod waiting;
 mod wire;
 

@@ -2,7 +2,7 @@
 
 mod access;
 mod advisory;
-mod guarding;
+pub(crate) mod guarding;
 mod outage;
 mod tables;
 #[cfg(feature = "mysql-tls")]
@@ -26,6 +26,8 @@ pub(crate) fn groups() -> Vec<Group> {
         group("sessions", outage::cases()),
         group("rules", crate::rules::cases()),
         group("tables", tables::cases()),
+        #[cfg(feature = "once")]
+        group("transactions", crate::transactions::cases()),
         #[cfg(feature = "mysql-tls")]
         group("tls", tls::cases()),
     ]);

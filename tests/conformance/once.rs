@@ -36,6 +36,7 @@ pub(crate) fn group() -> Group {
             a_record_is_forgotten_in_the_end,
             a_result_that_is_too_long_is_refused,
             a_cell_of_something_else_is_no_submission,
+            a_transaction_needs_a_database,
         ]
     )
 }
@@ -413,4 +414,12 @@ async fn a_cell_of_something_else_is_no_submission(mut ground: Ground) {
     assert!(matches!(error, Error::Engine { .. }), "{error}");
     assert!(matches!(once(&client).resolve("k", None).await, Err(Error::Engine { .. })));
     assert_eq!(effect.count(), 0);
+}
+
+async fn a_transaction_needs_a_database(mut ground: Ground) {
+    let client = ground.client().await;
+    if !matches!(ground.promises().engine, "mysql" | "postgres") {
+        let effect = |_| async { Ok::<_, ()>(Vec::new()) };
+        refuses(once(&client).run_in_transaction("key", "", effect).await);
+    }
 }

@@ -2,7 +2,7 @@
 
 mod access;
 mod advisory;
-mod guarding;
+pub(crate) mod guarding;
 mod outage;
 mod tables;
 #[cfg(feature = "postgres-tls")]
@@ -25,6 +25,8 @@ pub(crate) fn groups() -> Vec<Group> {
         group("outage", outage::cases()),
         group("rules", crate::rules::cases()),
         group("tables", tables::cases()),
+        #[cfg(feature = "once")]
+        group("transactions", crate::transactions::cases()),
         #[cfg(feature = "postgres-tls")]
         group("tls", tls::cases()),
     ]);

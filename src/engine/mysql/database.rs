@@ -418,6 +418,10 @@ impl Database for Mysql {
         self.hints.set(hints).ok();
     }
 
+    fn replace_statement(&self) -> String {
+        self.statement(include_str!("replace_cell.sql"), &[])
+    }
+
     fn verify_statements(&self) -> (String, String) {
         let text = include_str!("verify.sql");
         // A select does not fail by dividing by zero here, but by a subquery with two rows.

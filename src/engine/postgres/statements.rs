@@ -33,6 +33,7 @@ pub(super) struct Statements {
     pub(super) write_cells: String,
     pub(super) read_format: String,
     pub(super) verify: String,
+    pub(super) replace_cell: String,
 }
 
 /// The server's clock in microseconds. Not `now()`, which is when the transaction began.
@@ -117,6 +118,7 @@ impl Statements {
             insert_cell: statement(include_str!("insert_cell.sql")),
             write_cells: statement(include_str!("write_cells.sql")),
             verify: statement(include_str!("verify.sql")),
+            replace_cell: statement(include_str!("replace_cell.sql")),
             read_format: statement("select format from :format order by format desc limit 1"),
         }
     }

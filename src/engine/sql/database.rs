@@ -118,6 +118,9 @@ pub(crate) trait Database: fmt::Debug + Send + Sync + 'static {
     /// fails.
     fn verify_statements(&self) -> (String, String);
 
+    /// The statement of [`crate::engine::ReplaceSql`].
+    fn replace_statement(&self) -> String;
+
     /// Whether there is a connection for a key now.
     fn connection(&self, key: &[u8]) -> Connection;
 

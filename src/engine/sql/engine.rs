@@ -12,8 +12,8 @@ use super::tries::jitter;
 use crate::claim::{Alteration, Answer, Ask, Claim, Micros, OwnerId, Pause, Released, Seat};
 use crate::engine::table::{Acquire, Alter, Break, Look, Resize};
 use crate::engine::{
-    Cells, Connection, Engine, Guarantees, Hints, Renewal, Renewed, Reply, Rule, Swap, Swapped, VerifySql,
-    View, Watching, refusal,
+    Cells, Connection, Engine, Guarantees, Hints, Renewal, Renewed, ReplaceSql, Reply, Rule, Swap, Swapped,
+    VerifySql, View, Watching, refusal,
 };
 use crate::error::Result;
 use crate::name::{Family, Name};
@@ -192,6 +192,10 @@ impl<D: Database> Engine for SqlEngine<D> {
     fn verify_sql(&self, name: &Name, token: u64) -> Option<VerifySql> {
         let (select, or_fail) = self.0.database.verify_statements();
         Some(VerifySql { select, or_fail, key: key_of(name), token: token.cast_signed() })
+    }
+
+    fn replace_sql(&self, cell: &Name) -> Option<ReplaceSql> {
+        Some(ReplaceSql { update: self.0.database.replace_statement(), key: key_of(cell) })
     }
 
     fn close(&self) -> Reply<'_, ()> {

@@ -1,6 +1,7 @@
 //! The record of a submission.
 
 use crate::claim::Micros;
+use crate::engine::ReplaceSql;
 
 /// The hash of what was submitted.
 pub(super) type Fingerprint = [u8; 16];
@@ -40,6 +41,14 @@ impl Record {
         bytes.extend_from_slice(&self.token.to_be_bytes());
         bytes.extend_from_slice(&self.fingerprint);
         bytes.extend_from_slice(&rest);
+        bytes
+    }
+
+    /// What the record of a run that goes on starts with, and no other.
+    pub(super) fn start_of_run(owner: u128, token: u64) -> Vec<u8> {
+        let state = State::Running { until: 0 };
+        let mut bytes = Record { owner, token, fingerprint: [0; 16], state }.encode();
+        bytes.truncate(ReplaceSql::COMPARED);
         bytes
     }
 

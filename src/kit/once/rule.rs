@@ -112,10 +112,16 @@ impl Step {
                 let (token, until) = (record.token, now.saturating_add(micros(*lease)));
                 (self.put(&Record { state: State::Running { until }, ..record }), Answer::Yes { token })
             }
+            // Recorded in a transaction of the caller's.
+            (
+                Ask::Extend { .. } | Ask::Release,
+                Some(Record { token, state: State::Done { result }, .. }),
+            ) if ours => (Vec::new(), Answer::Done { token, result }),
             (Ask::Complete { result }, Some(record)) if ours => {
                 let token = record.token;
                 match &record.state {
-                    State::Done { .. } => (Vec::new(), Answer::Yes { token }),
+                    // Written again: whoever waits was not told of what a transaction has written.
+                    State::Done { .. } => (self.put(&record), Answer::Yes { token }),
                     State::Running { .. } => {
                         let state = State::Done { result: result.clone() };
                         (self.put(&Record { state, ..record }), Answer::Yes { token })

@@ -9,6 +9,7 @@ use std::time::Duration;
 use sha2::Digest as _;
 
 use super::record::Fingerprint;
+use super::recorder::Recorder;
 use super::rule::{Answer, Ask, Step};
 use crate::client::Client;
 use crate::client::watch::Awaited;
@@ -255,8 +256,21 @@ impl Once {
     where
         F: Future<Output = Ending<E>>,
     {
+        self.run_attempt(key.as_ref(), payload.as_ref(), |_, token| effect(token)).await
+    }
+
+    /// Runs an effect that is given how it is recorded.
+    async fn run_attempt<E, F>(
+        &self,
+        key: &str,
+        payload: &[u8],
+        effect: impl FnOnce(&Attempt<'_>, Token) -> F,
+    ) -> Result<Submission<E>>
+    where
+        F: Future<Output = Ending<E>>,
+    {
         let clock = &*self.client.inner.clock;
-        let mut attempt = self.attempt(key.as_ref(), payload.as_ref())?;
+        let mut attempt = self.attempt(key, payload)?;
         let mut answer = attempt.begin().await?;
         if let (Answer::Running { .. }, IfRunning::Wait(limit)) = (&answer, self.if_running) {
             let name = attempt.name.clone();
@@ -277,7 +291,7 @@ impl Once {
         attempt.armed = false;
         let mut deadline = attempt.sent + self.lease;
         let ended = {
-            let mut running = pin!(effect(Token::granted(token)));
+            let mut running = pin!(effect(&attempt, Token::granted(token)));
             tokio::select! {
                 biased;
                 ended = &mut running => Some(ended),
@@ -291,8 +305,13 @@ impl Once {
         let result = match ended {
             Ending::Keep(result) => result,
             Ending::Forget(error) => {
-                attempt.repeat(&Ask::Release, clock.now() + self.lease).await;
-                return Ok(Submission::Failed(error));
+                return Ok(match attempt.repeat(&Ask::Release, clock.now() + self.lease).await {
+                    Some(Answer::Done { token, result }) => {
+                        let token = Token::granted(token);
+                        Submission::Done { result, token, replayed: false, recorded: true }
+                    }
+                    _ => Submission::Failed(error),
+                });
             }
             Ending::Unknown(error) => return Ok(Submission::Failed(error)),
         };
@@ -306,7 +325,76 @@ impl Once {
         }
         let complete = Ask::Complete { result: result.clone() };
         let recorded = attempt.repeat(&complete, clock.now() + self.lease).await;
+        let recorded = matches!(recorded, Some(Answer::Yes { .. }));
         Ok(Submission::Done { result, token: Token::granted(token), replayed: false, recorded })
+    }
+
+    /// Runs an effect that is a transaction in the engine's own database, and records its result in
+    /// that transaction: the effect happens exactly once. For `postgres:` and `mysql:`.
+    ///
+    /// The effect runs the statement of [`Recorder::record`] before it commits. If that changes no
+    /// row, somebody else runs the submission by now: the effect must roll back. After a crash
+    /// nothing is unknown: what is not recorded has not happened, so it runs again, and while a
+    /// transaction of the one before is still open, that is waited for as long as a call may take. An error after a commit
+    /// that was not heard does no harm: what is recorded is done.
+    ///
+    /// While the transaction is open the lease can not be renewed from the moment that the
+    /// statement was run; so keep it shorter than the lease.
+    ///
+    /// # Errors
+    ///
+    /// As [`Once::run`], and [`Error::Unsupported`] if the engine is no SQL database.
+    ///
+    /// # Cancel safety
+    ///
+    /// The transaction is committed and the submission done, or neither.
+    ///
+    /// # Examples
+    ///
+    /// With `tokio-postgres`; docs/once.md has the same with `sqlx`:
+    ///
+    /// ```ignore
+    /// let order = orders.run_in_transaction(key, &request, async |recorder| {
+    ///     let transaction = database.transaction().await?;
+    ///     transaction.execute("insert into orders (what) values ('two apples')", &[]).await?;
+    ///     let record = recorder.record(b"order 42")?;
+    ///     let parameters = [&record.value as _, &record.lives as _, &record.key as _, &record.run as _];
+    ///     if transaction.execute(&record.update, &parameters).await? != 1 {
+    ///         return Err(Stale); // dropped, and so rolled back
+    ///     }
+    ///     transaction.commit().await?;
+    ///     Ok(b"order 42".to_vec())
+    /// });
+    /// ```
+    pub async fn run_in_transaction<E, F>(
+        &self,
+        key: impl AsRef<str>,
+        payload: impl AsRef<[u8]>,
+        effect: impl FnOnce(Recorder) -> F,
+    ) -> Result<Submission<E>>
+    where
+        F: Future<Output = std::result::Result<Vec<u8>, E>>,
+    {
+        let engine = &self.client.inner.engine;
+        let name = self.client.name(Family::Cell, &cells::cell(&self.prefix, key.as_ref()))?;
+        let sql = engine.replace_sql(&name).ok_or_else(|| Error::Unsupported {
+            engine: engine.guarantees().engine,
+            what: "is no SQL database, so a submission can not be recorded in a transaction; use `run`"
+                .into(),
+        })?;
+        // What has not been recorded has not happened.
+        let once = Once { if_unknown: IfUnknown::RunAgain, ..self.clone() };
+        let effect = |attempt: &Attempt<'_>, token: Token| {
+            let Attempt { owner, fingerprint, .. } = *attempt;
+            let running = effect(Recorder { sql, owner, fingerprint, token, kept: self.kept });
+            async move {
+                match running.await {
+                    Ok(result) => Ending::Keep(result),
+                    Err(error) => Ending::Forget(error),
+                }
+            }
+        };
+        once.run_attempt(key.as_ref(), payload.as_ref(), effect).await
     }
 
     /// Records what is known from elsewhere of a submission that is unknown: its result, or with
@@ -404,6 +492,8 @@ impl Attempt<'_> {
                         break;
                     }
                     Err(Error::Unavailable { .. }) => sleep_until(clock, asked + lease / 10).await,
+                    // Recorded already: nothing is left to be lost.
+                    Ok(Answer::Done { .. }) => return std::future::pending().await,
                     _ => return,
                 }
                 if clock.now() >= *deadline - margin {
@@ -413,16 +503,16 @@ impl Attempt<'_> {
         }
     }
 
-    /// Asks until there is an answer; true if it is yes.
-    async fn repeat(&self, ask: &Ask, end: Moment) -> bool {
+    /// Asks until there is an answer, or no time is left.
+    async fn repeat(&self, ask: &Ask, end: Moment) -> Option<Answer> {
         let clock = &*self.once.client.inner.clock;
         loop {
             match self.ask(ask.clone()).await {
-                Ok(answer) => return matches!(answer, Answer::Yes { .. }),
+                Ok(answer) => return Some(answer),
                 Err(Error::Unavailable { .. }) if clock.now() + AGAIN < end => {
                     sleep_until(clock, clock.now() + AGAIN).await;
                 }
-                Err(_) => return false,
+                Err(_) => return None,
             }
         }
     }

@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
 }
 
 /// A connection of the user's own.
-async fn database(ground: &Ground) -> Conn {
+pub(crate) async fn database(ground: &Ground) -> Conn {
     let options = OptsBuilder::default()
         .ip_or_hostname("127.0.0.1")
         .tcp_port(server(ground).port())

@@ -21,7 +21,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
 }
 
 /// A connection of the user's own.
-async fn database(ground: &Ground) -> Database {
+pub(crate) async fn database(ground: &Ground) -> Database {
     let port = server(ground).port();
     let address = format!("host=127.0.0.1 port={port} user=leasehold password=secret dbname=leasehold");
     let (client, connection) = tokio_postgres::connect(&address, NoTls).await.expect("the server");
