@@ -28,7 +28,7 @@ use crate::name::{Family, Name};
 use crate::random;
 use crate::redis::address::Source;
 use crate::redis::cluster::Cluster;
-use crate::redis::link::Link;
+use crate::redis::link::{Link, Server};
 use crate::redis::requirements::Target;
 use crate::redis::topology::Topology;
 use crate::redis::url::{Copies, Place, Servers};
@@ -97,7 +97,7 @@ impl Redis {
             Servers::One(source) => {
                 let (label, server) = (errors::REDIS, source.to_string());
                 let target = Target { label, source, server, eviction_allowed, counts_replicas };
-                Topology::One(Arc::new(Link::open(target, channels, hear).await?))
+                Topology::One(Arc::new(Link::open(Server::new(target, channels, hear)).await?))
             }
             Servers::Cluster(seeds) => {
                 let cluster = Cluster::open(seeds, eviction_allowed, counts_replicas, channels, hear);

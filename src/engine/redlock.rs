@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 use crate::random;
 use crate::redis::holder::owner_text;
-use crate::redis::link::Link;
+use crate::redis::link::{Link, Server};
 
 mod acquire;
 mod admission;
@@ -105,7 +105,7 @@ impl Redlock {
                 }
             };
             let channels = BTreeSet::from([format!("leasehold:seat:{seat}")]);
-            Link::open_or_retry(target, channels, FIRST_LIMIT, hear)
+            Link::open_or_retry(Server::new(target, channels, hear), FIRST_LIMIT)
         }))
         .await;
         let mut nodes = Vec::new();

@@ -15,7 +15,7 @@ use redis::{ConnectionAddr, ConnectionInfo, Value};
 
 use super::address::{Source, client};
 use super::errors::{ENGINE, REDIS};
-use super::link::{Connected, Heard, Link};
+use super::link::{Connected, Heard, Link, Server};
 use super::request::{Answered, Request};
 use super::requirements::{Facts, Target};
 use super::slots::{SlotMap, slot_of};
@@ -122,7 +122,7 @@ impl Cluster {
         let open = async {
             let hear = Arc::clone(&self.hear);
             let channels = self.state().channels.clone();
-            Link::open(self.target(member)?, channels, move |heard| hear(heard)).await
+            Link::open(Server::new(self.target(member)?, channels, move |heard| hear(heard))).await
         };
         self.known_or(member, |state| &mut state.links, &self.opening, open).await
     }
@@ -176,7 +176,7 @@ impl Cluster {
             };
             // Nothing else is asked over it.
             let target = Target { counts_replicas: false, ..self.target(member)? };
-            Link::open_or_retry(target, BTreeSet::new(), MEMBER_LIMIT, hear).await
+            Link::open_or_retry(Server::new(target, BTreeSet::new(), hear), MEMBER_LIMIT).await
         };
         self.known_or(member, |state| &mut state.listeners, &self.opening_listeners, open).await
     }
@@ -292,7 +292,7 @@ impl Cluster {
                     self.wait_for(&member, key, &error, waits).await;
                     self.learn().await.ok();
                 }
-                _ => return member.answer(&connected, Err(error)),
+                _ => return member.read(&connected, Err(error)),
             }
         }
     }

@@ -46,7 +46,7 @@ impl Topology {
     /// Which connection to the server that has a key we have now, if there is one.
     pub(crate) async fn epoch(&self, key: &str) -> Option<u64> {
         match self {
-            Topology::One(link) => link.epoch(),
+            Topology::One(link) => Some(link.connected_now()?.epoch),
             Topology::Cluster(cluster) => Some(Box::pin(cluster.connected(key)).await.ok()?.epoch),
         }
     }

@@ -305,7 +305,7 @@ async fn take_all(link: &Link, connected: &Connected, mut takes: Vec<Pending<Tak
             known = false;
             continue;
         }
-        let tokens: Vec<u64> = link.answer(connected, answer).unwrap_or_default();
+        let tokens: Vec<u64> = link.read(connected, answer).unwrap_or_default();
         for (pending, token) in takes.into_iter().zip(tokens) {
             pending.answer.send(token).ok();
         }

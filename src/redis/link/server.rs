@@ -1,5 +1,6 @@
 //! How to connect to a Redis server, and what is learnt of it then.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redis::aio::MultiplexedConnection;
@@ -15,7 +16,7 @@ use crate::redis::replicas::Replicas;
 use crate::redis::requirements::{Facts, Target};
 
 /// A server, and what the link to it keeps over all its connections.
-pub(super) struct Server {
+pub(crate) struct Server {
     pub(super) target: Target,
     // The driver's task has it too: it outlives the link for a moment.
     pub(super) channels: Arc<Channels>,
@@ -53,8 +54,15 @@ impl Session {
 }
 
 impl Server {
-    pub(super) fn new(target: Target, channels: Channels) -> Server {
-        Server { target, channels: Arc::new(channels), replicas: Arc::default(), last: Mutex::default() }
+    /// A server. What is heard from it, at the channels that every connection subscribes to and
+    /// elsewhere, is given to `hear`.
+    pub(crate) fn new(
+        target: Target,
+        subscribed: BTreeSet<String>,
+        hear: impl Fn(Heard) + Send + Sync + 'static,
+    ) -> Server {
+        let channels = Arc::new(Channels::new(subscribed, hear));
+        Server { target, channels, replicas: Arc::default(), last: Mutex::default() }
     }
 
     /// What the server is, or was when it was last connected.
