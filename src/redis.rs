@@ -11,7 +11,6 @@ pub(crate) mod holder;
 pub(crate) mod keys;
 pub(crate) mod link;
 pub(crate) mod replicas;
-pub(crate) mod request;
 pub(crate) mod requirements;
 pub(crate) mod scan;
 pub(crate) mod script;

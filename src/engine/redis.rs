@@ -170,15 +170,17 @@ impl Engine for Redis {
     fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
         Box::pin(async move {
             let keys = self.session.keys.of(name)?;
-            let mut script = SCRIPTS.alter.on(&keys.all());
-            script.arg(name.family().word()).arg(holder::owner_text(owner));
-            match alteration {
-                Alteration::Downgrade { weight, token } => script.arg("downgrade").arg(weight).arg(token),
-                Alteration::TryUpgrade => script.arg("try"),
-                Alteration::Upgrade => script.arg("upgrade"),
-                Alteration::Value(value) => script.arg("value").arg(&*value),
+            let script = |_: &_| {
+                let script = SCRIPTS.alter.on(&keys.all());
+                let script = script.arg(name.family().word()).arg(holder::owner_text(owner));
+                match &alteration {
+                    Alteration::Downgrade { weight, token } => script.arg("downgrade").arg(weight).arg(token),
+                    Alteration::TryUpgrade => script.arg("try"),
+                    Alteration::Upgrade => script.arg("upgrade"),
+                    Alteration::Value(value) => script.arg("value").arg(&**value),
+                }
             };
-            let answer: Vec<i64> = self.session.run_confirmed(&keys.holder, &script).await?;
+            let answer: Vec<i64> = self.session.run_confirmed(&keys.holder, script).await?;
             reply::answer(&answer)?.ok_or_else(|| errors::strange("an answer that was not asked for"))
         })
     }
@@ -186,9 +188,9 @@ impl Engine for Redis {
     fn resize<'a>(&'a self, name: &'a Name, declared: u32, capacity: u32) -> Reply<'a, ()> {
         Box::pin(async move {
             let keys = self.session.keys.of(name)?;
-            let mut script = SCRIPTS.resize.on(&keys.all());
-            script.arg(name.family().word()).arg(declared).arg(capacity);
-            let answer: Vec<i64> = self.session.run_confirmed(&keys.holder, &script).await?;
+            let family = name.family().word();
+            let script = |_: &_| SCRIPTS.resize.on(&keys.all()).arg(family).arg(declared).arg(capacity);
+            let answer: Vec<i64> = self.session.run_confirmed(&keys.holder, script).await?;
             match reply::answer(&answer)? {
                 Some(Answer::Refused(refused)) => Err(refusal(name, refused)),
                 _ => Ok(()),
@@ -213,9 +215,8 @@ impl Engine for Redis {
     fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
         Box::pin(async move {
             let keys = self.session.keys.of(name)?;
-            let mut script = SCRIPTS.break_claims.on(&keys.all());
-            script.arg(name.family().word());
-            reply::broken(self.session.run_confirmed(&keys.holder, &script).await?)
+            let script = |_: &_| SCRIPTS.break_claims.on(&keys.all()).arg(name.family().word());
+            reply::broken(self.session.run_confirmed(&keys.holder, script).await?)
         })
     }
 

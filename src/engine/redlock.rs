@@ -145,11 +145,7 @@ impl Redlock {
         let quorum = &self.quorum;
         let keys = quorum.keys_of(name, owner)?;
         let stamp = quorum.next_stamp();
-        let script = move || {
-            let mut script = SCRIPTS.downgrade.on(&keys.all());
-            script.arg(owner_text(owner)).arg(stamp).arg(token);
-            script
-        };
+        let script = move || SCRIPTS.downgrade.on(&keys.all()).arg(owner_text(owner)).arg(stamp).arg(token);
         let (answers, failures): (Vec<u8>, _) = quorum.everywhere(script).await?;
         let done = answers.iter().filter(|answer| **answer == 1).count();
         if done >= quorum.majority() {

@@ -15,9 +15,9 @@ use redis::{ConnectionAddr, ConnectionInfo, Value};
 
 use super::address::{Source, client};
 use super::errors::{ENGINE, REDIS};
-use super::link::{Connected, Heard, Link, Server};
-use super::request::{Answered, Request};
+use super::link::{Answered, Connected, Heard, Link, Server};
 use super::requirements::{Facts, Target};
+use super::script::Invocation;
 use super::slots::{SlotMap, slot_of};
 use crate::engine::Connection;
 use crate::error::{Error, Result};
@@ -28,6 +28,9 @@ const MOST_MOVES: usize = 16;
 const MEMBER_LIMIT: Duration = Duration::from_millis(300);
 /// The pause before a request is sent again to a slot that is on its way.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// A script, as it is for a connection.
+type ScriptFor<'a> = dyn Fn(&Connected) -> Invocation + Send + Sync + 'a;
 
 /// The members of a cluster, as far as they are known.
 pub(crate) struct Cluster {
@@ -248,16 +251,17 @@ impl Cluster {
         self.state().trouble = error.what();
     }
 
-    /// Sends a request to the member that has a key, and follows the key where it goes. While a
+    /// Runs a script at the member that has a key, and follows the key where it goes. While a
     /// slot is on its way, the keys of a name are not all in one place, and nothing can be done
     /// with it; the caller's own time limit ends the wait.
-    pub(crate) async fn call(&self, key: &str, request: Request<'_>) -> Result<Answered<Value>> {
+    pub(crate) async fn run(&self, key: &str, script: &ScriptFor<'_>) -> Result<Answered<Value>> {
         let (mut moves, mut waits) = (0, 0);
         loop {
             let connected = self.connected(key).await?;
             let member = self.member(key).await?;
             let mut connection = connected.connection.clone();
-            let answer = connected.while_up(pin!(request.send(&connected, &mut connection))).await;
+            let script_here = script(&connected);
+            let answer = connected.while_up(pin!(script_here.call(&mut connection))).await;
             let error = match answer {
                 Some(Ok(answer)) => {
                     if waits > 0 {
@@ -281,7 +285,7 @@ impl Cluster {
                 }
                 "ASK" => {
                     let to = error.redirect_node().map(|(to, _)| to.to_owned()).unwrap_or_default();
-                    if let Some(answered) = self.ask_there(&to, request).await? {
+                    if let Some(answered) = self.ask_there(&to, script).await? {
                         return Ok(answered);
                     }
                     waits += 1;
@@ -314,7 +318,7 @@ impl Cluster {
 
     /// Asks the member that a slot is on its way to, over a connection of its own: the permission
     /// is for the very next command. `None` if it is not ready.
-    async fn ask_there(&self, member: &str, request: Request<'_>) -> Result<Option<Answered<Value>>> {
+    async fn ask_there(&self, member: &str, script: &ScriptFor<'_>) -> Result<Option<Answered<Value>>> {
         let link = self.link(member).await?;
         let connected = link.connected().await?;
         let client = client(self.info(member)?).map_err(|error| REDIS.unreachable(member, error))?;
@@ -324,8 +328,7 @@ impl Cluster {
         let asking = redis::cmd("ASKING").query_async::<Value>(&mut connection).await;
         asking.map_err(|error| REDIS.failed(member, error))?;
         // The whole text: a member that does not know the script would use up the permission.
-        let answer = request.send_text(&connected, &mut connection).await;
-        match answer {
+        match script(&connected).call_by_text(&mut connection).await {
             Ok(answer) => Ok(Some(Answered { answer, connection, connected })),
             Err(error) if matches!(error.code(), Some("TRYAGAIN" | "MOVED" | "ASK")) => Ok(None),
             Err(error) => Err(REDIS.failed(member, error)),

@@ -9,12 +9,14 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{PushKind, RedisResult, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, PushKind, RedisResult, Value};
 
 pub(crate) use self::channels::Heard;
 pub(crate) use self::server::{Server, Session};
 use super::errors::code;
 use super::requirements::Facts;
+use super::script::Invocation;
 use crate::engine::supervise::{self, Connector as _, Supervisor};
 use crate::error::Result;
 
@@ -32,6 +34,14 @@ pub(crate) type Link = Supervisor<Server>;
 /// A connection to a server.
 pub(crate) type Connected = supervise::Connected<Session>;
 
+/// An answer, and the connection that it came over: replicas can be waited for only there.
+pub(crate) struct Answered<T> {
+    pub(crate) answer: T,
+    pub(crate) connection: MultiplexedConnection,
+    /// The server.
+    pub(crate) connected: Arc<Connected>,
+}
+
 impl Link {
     /// The server, for messages.
     pub(crate) fn server(&self) -> &str {
@@ -46,6 +56,19 @@ impl Link {
     /// What the server is, or was when it was last connected.
     pub(crate) fn facts(&self) -> Option<Arc<Facts>> {
         self.connector().facts()
+    }
+
+    /// Runs a script, which may depend on the connection that it is sent over. Waits for a
+    /// connection; the caller limits the wait.
+    pub(crate) async fn run<T: FromRedisValue>(
+        &self,
+        script: impl FnOnce(&Connected) -> Invocation,
+    ) -> Result<Answered<T>> {
+        let connected = self.connected().await?;
+        let script = script(&connected);
+        let mut connection = connected.connection.clone();
+        let answer = self.call(&connected, pin!(script.call(&mut connection))).await?;
+        Ok(Answered { answer, connection, connected })
     }
 
     /// Sends a command over a connection and reads its answer.

@@ -18,12 +18,12 @@ impl Script {
     }
 
     /// A call of this script on some keys, without arguments yet.
-    pub(crate) fn on(&'static self, keys: &[&str]) -> Invocation {
+    pub(crate) fn on(&'static self, keys: &[impl AsRef<str> + ToRedisArgs]) -> Invocation {
         // With room for the usual arguments: growing step by step costs more than the whole call.
-        let size = self.hash.len() + keys.iter().map(|key| key.len()).sum::<usize>() + 256;
+        let size = self.hash.len() + keys.iter().map(|key| key.as_ref().len()).sum::<usize>() + 256;
         let mut command = Cmd::with_capacity(keys.len() + 10, size);
         command.arg("EVALSHA").arg(&self.hash).arg(keys.len()).arg(keys);
-        Invocation { script: self, command }
+        Invocation { script: self, command, wakes: false }
     }
 }
 
@@ -36,12 +36,23 @@ pub(crate) fn is_unknown(error: &RedisError) -> bool {
 pub(crate) struct Invocation {
     script: &'static Script,
     command: Cmd,
+    wakes: bool,
 }
 
 impl Invocation {
-    pub(crate) fn arg(&mut self, arg: impl ToRedisArgs) -> &mut Invocation {
+    pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Invocation {
         self.command.arg(arg);
         self
+    }
+
+    /// A call that is likely to send a message to another client, which gets it before we get the
+    /// answer.
+    ///
+    /// A server writes to its clients last come, first served. A client that has a reply already
+    /// when the script runs comes after those that get one from it. So the next holder of a lock
+    /// need not wait until the last one has read its answer.
+    pub(crate) fn waking(self, wakes: bool) -> Invocation {
+        Invocation { wakes, ..self }
     }
 
     /// Calls the script by its hash, and by its text if the server does not know it.
@@ -49,7 +60,11 @@ impl Invocation {
         &self,
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<T> {
-        match self.call_by_hash(connection).await {
+        let answer = match self.wakes {
+            true => self.call_after_ping(connection).await,
+            false => self.call_by_hash(connection).await,
+        };
+        match answer {
             Err(error) if is_unknown(&error) => Box::pin(self.call_by_text(connection)).await,
             answer => answer,
         }
@@ -81,13 +96,7 @@ impl Invocation {
         Ok(from_redis_value(answer?)?)
     }
 
-    /// Calls a script that is likely to send a message to another client, which gets it before we
-    /// get the answer.
-    ///
-    /// A server writes to its clients last come, first served. A client that has a reply already
-    /// when the script runs comes after those that get one from it. So the next holder of a lock
-    /// need not wait until the last one has read its answer.
-    pub(crate) async fn call_after_others<T: FromRedisValue>(
+    async fn call_after_ping<T: FromRedisValue>(
         &self,
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<T> {
@@ -96,9 +105,6 @@ impl Invocation {
         commands.add_command(self.command.clone());
         let answers = connection.send_packed_commands(&commands, 1, 1).await;
         let answer = answers.and_then(|mut answers| answers.pop().unwrap_or(Value::Nil).extract_error());
-        match answer {
-            Err(error) if is_unknown(&error) => Box::pin(self.call_by_text(connection)).await,
-            answer => Ok(from_redis_value(answer?)?),
-        }
+        Ok(from_redis_value(answer?)?)
     }
 }

@@ -1,17 +1,16 @@
 //! The servers: one, or the members of a cluster.
 
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::sync::Arc;
 
 use redis::FromRedisValue;
 
 use super::cluster::Cluster;
 use super::errors;
-use super::link::{Connected, Link};
-use super::request::{Answered, Request};
+use super::link::{Answered, Connected, Link};
 use super::requirements::Facts;
 use super::scan::scan;
+use super::script::Invocation;
 use crate::engine::Connection;
 use crate::error::Result;
 
@@ -33,16 +32,6 @@ impl Topology {
         }
     }
 
-    /// The time at the server that has a key, as far as we know.
-    pub(crate) async fn server_now(&self, key: &str) -> Result<u64> {
-        if let Topology::One(link) = self
-            && let Some(now) = link.server_now()
-        {
-            return Ok(now);
-        }
-        Ok(self.connected(key).await?.server_now())
-    }
-
     /// Which connection to the server that has a key we have now, if there is one.
     pub(crate) async fn epoch(&self, key: &str) -> Option<u64> {
         match self {
@@ -59,21 +48,16 @@ impl Topology {
         }
     }
 
-    /// Sends a request to the server that has a key.
-    pub(crate) async fn call<T: FromRedisValue>(
+    /// Runs a script at the server that has a key.
+    pub(crate) async fn run<T: FromRedisValue>(
         &self,
         key: &str,
-        request: Request<'_>,
+        script: impl Fn(&Connected) -> Invocation + Send + Sync,
     ) -> Result<Answered<T>> {
         let Answered { answer, connection, connected } = match self {
-            Topology::One(link) => {
-                let connected = link.connected().await?;
-                let mut connection = connected.connection.clone();
-                let answer = link.call(&connected, pin!(request.send(&connected, &mut connection))).await?;
-                Answered { answer, connection, connected }
-            }
+            Topology::One(link) => link.run(script).await?,
             // In a box, because it is large.
-            Topology::Cluster(cluster) => Box::pin(cluster.call(key, request)).await?,
+            Topology::Cluster(cluster) => Box::pin(cluster.run(key, &script)).await?,
         };
         Ok(Answered { answer: errors::read(answer)?, connection, connected })
     }

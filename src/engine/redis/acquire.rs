@@ -14,8 +14,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::error::Result;
 use crate::name::{Family, Name};
 use crate::redis::keys::NameKeys;
-use crate::redis::link::Connected;
-use crate::redis::request::{Answered, Request};
+use crate::redis::link::{Answered, Connected};
 use crate::redis::script::Invocation;
 use crate::redis::url::Copies;
 use crate::redis::{holder, micros};
@@ -107,9 +106,8 @@ impl Acquisition<'_> {
 
     /// The same in a cluster, or where replicas must confirm: each lock on its own.
     async fn take_confirmed(&self, take: &Take) -> Result<u64> {
-        let script = |connected: &Connected| scripts::take(std::iter::once(take), connected);
-        let request = Request::PerConnection(&script);
-        let mut answered: Answered<Vec<u64>> = self.session.topology.call(&self.keys.holder, request).await?;
+        let script = |connected: &Connected| scripts::take([take], connected);
+        let mut answered: Answered<Vec<u64>> = self.session.topology.run(&self.keys.holder, script).await?;
         let token = answered.answer.first().copied().unwrap_or(0);
         if token > 0 {
             self.session.confirm(&mut answered).await?;
@@ -140,14 +138,14 @@ impl Acquisition<'_> {
         let Acquisition { session, keys, ask, .. } = self;
         let mut late = false;
         loop {
-            let now = session.topology.server_now(&keys.holder).await?;
-            let not_after = now.saturating_add(micros(ask.answer_within));
             let channel = || format!("leasehold:seat:{}:{}", session.seat, keys.state);
             // Before it is asked, so that no message is missed.
             let listens = ask.wait && session.topology.listen(&keys.holder, channel).await;
-            let script = self.script(listens, if late { 0 } else { not_after });
-            let mut answered: Answered<Value> =
-                session.topology.call(&keys.holder, Request::Script(&script)).await?;
+            let script = |connected: &Connected| {
+                let not_after = connected.server_now().saturating_add(micros(ask.answer_within));
+                self.script(listens, if late { 0 } else { not_after })
+            };
+            let mut answered: Answered<Value> = session.topology.run(&keys.holder, script).await?;
             match reply::asked(&answered.answer)? {
                 Some(answer) => {
                     keys.plain.store(false, Ordering::Relaxed);
@@ -166,15 +164,14 @@ impl Acquisition<'_> {
 
     fn script(&self, listens: bool, not_after: u64) -> Invocation {
         let Acquisition { ask, strangers, .. } = *self;
-        let mut script = SCRIPTS.ask.on(&self.keys.all());
         let mutex = ask.weight == WHOLE && ask.lock_delay.is_zero() && ask.value.is_empty();
         let letters = [("m", mutex), ("w", ask.wait), ("l", ask.logged), ("s", strangers)];
         let letters = letters.into_iter().filter(|(_, so)| *so).map(|(letter, _)| letter);
         let (capacity, round) = (ask.capacity.to_string(), ask.round.to_string());
         let terms = [self.name.family().word(), " ", &capacity, " ", &round, " "];
         let terms: String = terms.into_iter().chain(letters).collect();
-        script.arg(terms).arg(holder::owner_text(ask.owner)).arg(self.waiter(listens)).arg(not_after);
-        script
+        let (owner, waiter) = (holder::owner_text(ask.owner), self.waiter(listens));
+        SCRIPTS.ask.on(&self.keys.all()).arg(terms).arg(owner).arg(waiter).arg(not_after)
     }
 
     /// What a waiter is written as, but for the time.

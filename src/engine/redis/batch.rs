@@ -26,7 +26,6 @@ use crate::engine::Reply;
 use crate::error::Result;
 use crate::redis::errors;
 use crate::redis::link::{Connected, Link};
-use crate::redis::request::Request;
 use crate::redis::script::{Invocation, is_unknown};
 
 /// At most this many locks in a batch: others use the server too.
@@ -98,8 +97,7 @@ impl Batcher {
     /// known what came of it.
     pub(super) async fn take(&self, take: Take) -> Result<u64> {
         if let Some(alone) = self.alone() {
-            let script = |connected: &Connected| scripts::take(std::iter::once(&take), connected);
-            let tokens: Vec<u64> = alone.send(Request::PerConnection(&script)).await?;
+            let tokens: Vec<u64> = alone.run(|connected| scripts::take([&take], connected)).await?;
             return Ok(tokens.first().copied().unwrap_or(0));
         }
         let token = self.queue.put(|batch| &mut batch.takes, take).await;
@@ -116,11 +114,10 @@ impl Batcher {
         given.map_err(|_| self.link.given_up())
     }
 
-    /// Runs the script of a release; `wakes` if it is likely to hand the name to another client.
-    pub(super) async fn release(&self, script: Invocation, wakes: bool) -> Result<i64> {
+    /// Runs the script of a release.
+    pub(super) async fn release(&self, script: Invocation) -> Result<i64> {
         if let Some(alone) = self.alone() {
-            let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
-            return alone.send(request).await;
+            return alone.run(|_| script).await;
         }
         let released = self.queue.put(|batch| &mut batch.releases, script).await;
         released.unwrap_or_else(|_| Err(self.link.given_up()))
@@ -145,14 +142,11 @@ impl Drop for Batcher {
 
 impl Alone<'_> {
     /// In a box: requests that are gathered need not carry the state of this one around.
-    fn send<'a, T: FromRedisValue + 'a>(&'a self, request: Request<'a>) -> Reply<'a, T> {
-        let link = &self.0.link;
-        Box::pin(async move {
-            let connected = link.connected().await?;
-            let mut connection = connected.connection.clone();
-            let answer = link.call(&connected, pin!(request.send(&connected, &mut connection))).await?;
-            errors::read(answer)
-        })
+    fn run<'a, T: FromRedisValue>(
+        &'a self,
+        script: impl FnOnce(&Connected) -> Invocation + Send + 'a,
+    ) -> Reply<'a, T> {
+        Box::pin(async move { errors::read(self.0.link.run(script).await?.answer) })
     }
 }
 

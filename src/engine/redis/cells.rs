@@ -40,10 +40,8 @@ fn cell_keys<'a>(
 /// Reads cells.
 pub(super) async fn read(session: &Session, names: &[Name]) -> Result<Cells> {
     let keys = cell_keys(session, &names.iter())?;
-    let mut script = on(&SCRIPTS.swap, &keys);
-    script.arg("read");
     // What was seen must not be gone after a fail-over: a latch that is open stays open.
-    found(session.run_confirmed(&keys[0], &script).await?, names.len())
+    found(session.run_confirmed(&keys[0], |_| SCRIPTS.swap.on(&keys).arg("read")).await?, names.len())
 }
 
 /// The cells that there are.
@@ -67,33 +65,25 @@ pub(super) async fn list(
 /// Writes to cells if all of them are still at the versions that were read.
 pub(super) async fn swap(session: &Session, swaps: &[Swap]) -> Result<Swapped> {
     let keys = cell_keys(session, &swaps.iter().map(|swap| &swap.name))?;
-    let mut script = on(&SCRIPTS.swap, &keys);
-    script.arg("swap");
-    for Swap { version, write, .. } in swaps {
-        script.arg(*version);
+    let with_swap = |script: Invocation, Swap { version, write, .. }: &Swap| {
+        let script = script.arg(*version);
         match write {
             Write::Keep => script.arg("keep").arg(0).arg(""),
             Write::Delete => script.arg("delete").arg(0).arg(""),
             Write::Put(value) => script.arg("put").arg(micros(value.lives)).arg(value.bytes.as_slice()),
-        };
-    }
-    let reply: Vec<Vec<u8>> = session.run_confirmed(&keys[0], &script).await?;
+        }
+    };
+    let script = |_: &_| swaps.iter().fold(SCRIPTS.swap.on(&keys).arg("swap"), with_swap);
+    let reply: Vec<Vec<u8>> = session.run_confirmed(&keys[0], script).await?;
     if reply.is_empty() { Ok(Swapped::Yes) } else { Ok(Swapped::No(found(reply, swaps.len())?)) }
 }
 
 /// Lets the server run a rule, in one round trip.
 pub(super) async fn apply(session: &Session, names: &[Name], twin: &Twin) -> Result<Vec<u8>> {
     let keys = cell_keys(session, &names.iter())?;
-    let mut script = on(twin_script(twin), &keys);
-    for argument in &twin.arguments {
-        script.arg(argument.as_slice());
-    }
+    let script = |_: &_| twin_script(twin).on(&keys).arg(&twin.arguments);
     // Not sent again by anybody whose outcome is not known: it would be applied twice.
-    session.run_confirmed(&keys[0], &script).await
-}
-
-fn on(script: &'static Script, keys: &[String]) -> Invocation {
-    script.on(&keys.iter().map(String::as_str).collect::<Vec<_>>())
+    session.run_confirmed(&keys[0], script).await
 }
 
 /// What `swap.lua` answers: the time, then the version and the bytes of each cell.

@@ -12,10 +12,10 @@ use crate::name::{Family, Name};
 /// What is known of a name; `seen` is the last change of leadership that the caller knows of.
 pub(super) async fn look(session: &Session, name: &Name, seen: u64, waiters: bool) -> Result<View> {
     let keys = session.keys.of(name)?;
-    let mut script = SCRIPTS.look.on(&keys.all());
     // A number that a script can hold.
-    script.arg(name.family().word()).arg(seen.min(1 << 53)).arg(u8::from(waiters));
-    reply::view(session.run(&keys.holder, &script).await?)
+    let (family, seen) = (name.family().word(), seen.min(1 << 53));
+    let script = |_: &_| SCRIPTS.look.on(&keys.all()).arg(family).arg(seen).arg(u8::from(waiters));
+    reply::view(session.topology.run(&keys.holder, script).await?.answer)
 }
 
 /// The names in use, in order, that start with `prefix`, after `after`, at most `limit` of them.

@@ -10,7 +10,6 @@ use super::session::Session;
 use crate::claim::{OwnerId, Released};
 use crate::error::Result;
 use crate::name::Name;
-use crate::redis::request::Request;
 
 /// Gives back a claim, or leaves the queue. `used` is the highest token used.
 pub(super) async fn release(session: &Session, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
@@ -21,15 +20,12 @@ pub(super) async fn release(session: &Session, name: &Name, owner: OwnerId, used
     {
         return Ok(Released::Claim);
     }
-    let script = scripts::release(name, &keys, owner, used);
     // Where whoever asked last had to wait, somebody is likely to wait now.
     let wakes = keys.crowded.load(Ordering::Relaxed);
+    let script = || scripts::release(name, &keys, owner, used).waking(wakes);
     reply::released(match &session.batcher {
-        Some(batcher) => batcher.release(script, wakes).await?,
-        None => {
-            let request = if wakes { Request::Waking(&script) } else { Request::Script(&script) };
-            // In a box: the future of a cluster is large.
-            Box::pin(session.topology.call(&keys.holder, request)).await?.answer
-        }
+        Some(batcher) => batcher.release(script()).await?,
+        // In a box: the future of a cluster is large.
+        None => Box::pin(session.topology.run(&keys.holder, |_| script())).await?.answer,
     })
 }

@@ -12,6 +12,7 @@ use super::session::Session;
 use crate::engine::{Renewal, Renewed};
 use crate::error::Result;
 use crate::redis::keys::NameKeys;
+use crate::redis::script::Invocation;
 use crate::redis::slots::slot_of;
 use crate::redis::topology::Topology;
 use crate::redis::{holder, micros, stragglers};
@@ -33,12 +34,11 @@ async fn in_one_call(session: &Session, renewals: &[&Renewal]) -> Result<Vec<Ren
     for NameKeys { holder, state, ends, queue, log, .. } in names.iter().map(|keys| &**keys) {
         keys.extend([holder, state, ends, queue, log].map(String::as_str));
     }
-    let mut script = SCRIPTS.renew.on(&keys);
-    for renewal in renewals {
-        script.arg(renewal.name.family().word());
-        script.arg(holder::owner_text(renewal.owner)).arg(micros(renewal.lease));
-    }
-    let verdicts: Vec<u8> = session.run_confirmed(&first.holder, &script).await?;
+    let with_renewal = |script: Invocation, Renewal { name, owner, lease, .. }: &&Renewal| {
+        script.arg(name.family().word()).arg(holder::owner_text(*owner)).arg(micros(*lease))
+    };
+    let script = |_: &_| renewals.iter().fold(SCRIPTS.renew.on(&keys), with_renewal);
+    let verdicts: Vec<u8> = session.run_confirmed(&first.holder, script).await?;
     let verdict = |verdict: &u8| if *verdict == 1 { Renewed::Yes } else { Renewed::Gone };
     Ok(verdicts.iter().map(verdict).collect())
 }

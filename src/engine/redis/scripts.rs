@@ -72,18 +72,20 @@ pub(super) struct Take {
 
 /// Takes locks over a connection: the script answers a token for each, or 0 if the rules must
 /// decide. It answers nothing if it runs when the first of the askers has stopped waiting.
-pub(super) fn take<'a>(takes: impl Iterator<Item = &'a Take> + Clone, connected: &Connected) -> Invocation {
+pub(super) fn take<'a>(
+    takes: impl IntoIterator<Item = &'a Take, IntoIter: Clone>,
+    connected: &Connected,
+) -> Invocation {
+    let takes = takes.into_iter();
     let (now, server_now) = (SystemClock.now(), connected.server_now());
     let first = takes.clone().map(|take| take.until).min().unwrap_or(now);
     let not_after = server_now.saturating_add(micros(first.since(now)));
     let keys = takes.clone().flat_map(|Take { keys, .. }| [&*keys.holder, &keys.token, &keys.state]);
-    let mut script = SCRIPTS.take.on(&keys.collect::<Vec<&str>>());
-    script.arg(not_after).arg(connected.since);
-    for Take { owner, lease, who, .. } in takes {
-        script.arg(holder::alone(*owner));
-        script.arg(holder::after_token(*lease, server_now, who)).arg(lease.div_ceil(1000));
-    }
-    script
+    let script = SCRIPTS.take.on(&keys.collect::<Vec<&str>>()).arg(not_after).arg(connected.since);
+    takes.fold(script, |script, Take { owner, lease, who, .. }| {
+        let after_token = holder::after_token(*lease, server_now, who);
+        script.arg(holder::alone(*owner)).arg(after_token).arg(lease.div_ceil(1000))
+    })
 }
 
 /// A lock to be given back if all that is known of it stands at its holder's key.
@@ -95,17 +97,17 @@ pub(super) struct GiveBack {
 /// Gives locks back: the script answers 1 for each that it has, and 0 if the rules must decide.
 pub(super) fn give_back<'a>(locks: impl Iterator<Item = &'a GiveBack> + Clone) -> Invocation {
     let holders: Vec<&str> = locks.clone().map(|lock| lock.keys.holder.as_str()).collect();
-    let mut script = SCRIPTS.give_back.on(&holders);
-    for lock in locks {
-        script.arg(holder::alone(lock.owner));
-    }
-    script
+    locks.fold(SCRIPTS.give_back.on(&holders), |script, lock| script.arg(holder::alone(lock.owner)))
 }
 
 /// Gives back a claim or a place in the queue.
 pub(super) fn release(name: &Name, keys: &NameKeys, owner: OwnerId, used: u64) -> Invocation {
-    let mut script = SCRIPTS.release.on(&keys.all());
-    script.arg(name.family().word()).arg(holder::owner_text(owner)).arg(used);
-    script.arg(if name.family() == Family::Lock { holder::alone(owner) } else { String::new() });
-    script
+    let alone = if name.family() == Family::Lock { holder::alone(owner) } else { String::new() };
+    SCRIPTS
+        .release
+        .on(&keys.all())
+        .arg(name.family().word())
+        .arg(holder::owner_text(owner))
+        .arg(used)
+        .arg(alone)
 }

@@ -11,7 +11,7 @@ use crate::claim::Seat;
 use crate::error::{Error, Result};
 use crate::redis::errors;
 use crate::redis::keys::Keys;
-use crate::redis::request::{Answered, Request};
+use crate::redis::link::{Answered, Connected};
 use crate::redis::script::Invocation;
 use crate::redis::topology::Topology;
 use crate::redis::url::Copies;
@@ -31,14 +31,13 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Runs a script where a key is.
-    pub(super) async fn run<T: FromRedisValue>(&self, key: &str, script: &Invocation) -> Result<T> {
-        Ok(self.topology.call(key, Request::Script(script)).await?.answer)
-    }
-
     /// Runs a script where a key is, and waits until enough replicas have what it changed or saw.
-    pub(super) async fn run_confirmed<T: FromRedisValue>(&self, key: &str, script: &Invocation) -> Result<T> {
-        let mut answered = self.topology.call(key, Request::Script(script)).await?;
+    pub(super) async fn run_confirmed<T: FromRedisValue>(
+        &self,
+        key: &str,
+        script: impl Fn(&Connected) -> Invocation + Send + Sync,
+    ) -> Result<T> {
+        let mut answered = self.topology.run(key, script).await?;
         self.confirm(&mut answered).await?;
         Ok(answered.answer)
     }

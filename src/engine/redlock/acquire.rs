@@ -192,9 +192,7 @@ impl Round<'_> {
         let until = Instant::now() + ask.lease.mul_f64(1.01) + limit;
         let releasing = quorum.releasing.subscribe();
         let insisting = insist(Arc::downgrade(node), until, limit, move |_| {
-            let mut script = SCRIPTS.release.on(&keys.all());
-            script.arg(&owner).arg(stamp).arg("claim");
-            script
+            SCRIPTS.release.on(&keys.all()).arg(&owner).arg(stamp).arg("claim")
         });
         quorum.runtime.spawn(async move {
             insisting.await;
@@ -219,9 +217,8 @@ impl Round<'_> {
                     voted.changed().await.ok();
                     let answer = node
                         .run_within::<Vec<Vec<u8>>>(limit, |connected| {
-                            let mut script = SCRIPTS.commit.on(&keys.all());
-                            script.arg(&owner).arg(stamp).arg(first).arg(last).arg(&connected.facts.run_id);
-                            script
+                            let script = SCRIPTS.commit.on(&keys.all()).arg(&owner).arg(stamp);
+                            script.arg(first).arg(last).arg(&connected.facts.run_id)
                         })
                         .await;
                     match answer.and_then(|answer| reply::commit(&answer)) {
@@ -268,12 +265,11 @@ async fn vote(
         let left = give_up.saturating_duration_since(Instant::now());
         let answer: Vec<Vec<u8>> = node
             .run_within(left, |connected| {
-                let mut script = SCRIPTS.vote.on(&keys.all());
                 let not_after = clock.unwrap_or_else(|| connected.server_now()) + micros(limit);
-                script.arg(owner_text(ask.owner)).arg(stamp).arg(if shared { "shared" } else { "all" });
-                script.arg(micros(ask.lease)).arg(tokens_of(ask)).arg(u8::from(ask.wait));
-                script.arg(&connected.facts.run_id).arg(not_after).arg(who).arg(proposed);
-                script
+                let script = SCRIPTS.vote.on(&keys.all()).arg(owner_text(ask.owner)).arg(stamp);
+                let script = script.arg(if shared { "shared" } else { "all" }).arg(micros(ask.lease));
+                let script = script.arg(tokens_of(ask)).arg(u8::from(ask.wait));
+                script.arg(&connected.facts.run_id).arg(not_after).arg(who).arg(proposed)
             })
             .await?;
         match reply::vote(&answer)? {

@@ -180,8 +180,7 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     // Not everybody may read it.
     let config: HashMap<String, String> = config.query_async(&mut connection).await.unwrap_or_default();
     let says = |name: &str, value: &str| config.get(name).is_some_and(|found| found == value);
-    let mut script = SCRIPTS.inspect.on(&[MEMBER, TOP, FLOOR, MISSED, LONGEST]);
-    script.arg(micros(max_lease));
+    let script = SCRIPTS.inspect.on(&[MEMBER, TOP, FLOOR, MISSED, LONGEST]).arg(micros(max_lease));
     let said: Vec<String> = node.link.call(&connected, pin!(script.call(&mut connection))).await?;
     let field_of = |at: usize| number(said.get(at).map(String::as_bytes).unwrap_or_default());
     let (top, now, missed, longest) = (field_of(1)?, field_of(2)?, field_of(3)?, field_of(4)?);
@@ -202,9 +201,9 @@ async fn admit(node: &Node, seen: &Seen, floor: u64) -> Result<bool> {
         .run_within(LIMIT, |_| {
             // What was seen is old by then.
             let not_after = seen.now + micros(LIMIT);
-            let mut script = SCRIPTS.admit.on(&[MEMBER, TOP, FLOOR, MISSED]);
-            script.arg(seen.mark.as_deref().unwrap_or_default()).arg(&seen.run).arg(floor).arg(not_after);
-            script
+            let mark = seen.mark.as_deref().unwrap_or_default();
+            let script = SCRIPTS.admit.on(&[MEMBER, TOP, FLOOR, MISSED]);
+            script.arg(mark).arg(&seen.run).arg(floor).arg(not_after)
         })
         .await?;
     Ok(answer == 1)

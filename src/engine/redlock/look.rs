@@ -16,11 +16,7 @@ use crate::redis::script::{Invocation, Script};
 /// A script about a name that no owner asks for.
 fn about(quorum: &Quorum, name: &Name, script: &'static Script) -> Result<impl Fn() -> Invocation + use<>> {
     let keys = quorum.keys_of(name, OwnerId(0))?;
-    Ok(move || {
-        let mut script = script.on(&keys.all());
-        script.arg(owner_text(OwnerId(0))).arg(0);
-        script
-    })
+    Ok(move || script.on(&keys.all()).arg(owner_text(OwnerId(0))).arg(0))
 }
 
 /// What a majority knows of a name.

@@ -54,10 +54,7 @@ impl Node {
         &self,
         script: impl FnOnce(&Connected) -> Invocation,
     ) -> Result<T> {
-        let connected = self.link.connected().await?;
-        let invocation = script(&connected);
-        let mut connection = connected.connection.clone();
-        self.link.call(&connected, pin!(invocation.call(&mut connection))).await
+        Ok(self.link.run(script).await?.answer)
     }
 
     /// Runs a script within a time.

@@ -33,11 +33,8 @@ pub(super) fn leave(
     quorum.broadcast(|node| {
         let (keys, runtime) = (Arc::clone(keys), quorum.runtime.clone());
         let releasing = quorum.releasing.subscribe();
-        let script = move |_: &Connected| {
-            let mut script = SCRIPTS.release.on(&keys.all());
-            script.arg(owner_text(owner)).arg(stamp).arg("all");
-            script
-        };
+        let script =
+            move |_: &Connected| SCRIPTS.release.on(&keys.all()).arg(owner_text(owner)).arg(stamp).arg("all");
         async move {
             let answer = node.run_within(limit, &script).await;
             if touched & 1 << node.number != 0 && answer.as_ref().is_err_and(Error::is_retryable) {

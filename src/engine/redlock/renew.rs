@@ -65,12 +65,7 @@ pub(super) async fn renew(quorum: &Quorum, renewals: &[Renewal]) -> Result<Vec<R
                 for OwnerKeys { holder, token, state, ends, gone, .. } in keys.iter().map(|keys| &**keys) {
                     all.extend([holder, token, state, ends, gone].map(String::as_str));
                 }
-                let mut script = SCRIPTS.renew.on(&all);
-                script.arg(&connected.facts.run_id).arg(round);
-                args.iter().for_each(|word| {
-                    script.arg(word);
-                });
-                script
+                SCRIPTS.renew.on(&all).arg(&connected.facts.run_id).arg(round).arg(&*args)
             };
             let say = |answer: Result<Vec<u64>>| {
                 if answer.as_ref().is_ok_and(Vec::is_empty) {
