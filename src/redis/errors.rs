@@ -13,7 +13,7 @@ pub(crate) const ENGINE: &str = REDIS.engine();
 
 /// An answer that a script of the engine `redis` does not give.
 pub(crate) fn strange(what: &str) -> Error {
-    REDIS.unfit(format!("a script answered strangely: {what}"))
+    REDIS.strange(what)
 }
 
 /// An answer, as what it should be.
@@ -42,6 +42,11 @@ impl Label {
     /// The error for a server that somebody has to mend.
     pub(crate) fn unfit(self, what: impl Into<String>) -> Error {
         Error::Engine { engine: self.0, what: what.into(), source: None }
+    }
+
+    /// The error for an answer that no script of ours gives.
+    pub(crate) fn strange(self, what: &str) -> Error {
+        self.unfit(format!("a script answered strangely: {what}"))
     }
 
     pub(crate) fn too_old(self, server: &str, version: &str) -> Error {

@@ -1,6 +1,6 @@
 -- Takes a name away from all who hold it, and says who they were. ARGV: family.
 expire()
-local broken = {}
+local broken, taken = {}, ''
 local all = holders()
 for i = 1, #all, 2 do
   local claim = remove_claim(all[i])
@@ -10,11 +10,11 @@ end
 state.closed, state.upgrader = 0, nil
 if stranger then
   -- The operator's word goes for strangers too.
-  broken[#broken + 1] = { call('GET', HOLDER) }
+  taken = call('GET', HOLDER)
   call('DEL', HOLDER)
   stranger = nil
 end
 advance()
 note_change()
 settle()
-return { text(now), broken }
+return { text(now), broken, taken }

@@ -3,14 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{LazyLock, PoisonError, RwLock};
 
-use super::reply::number;
 use super::scripts::SCRIPTS;
 use super::session::Session;
 use crate::engine::cell::check_cells;
 use crate::engine::{Cell, Cells, Swap, Swapped, Twin, Write};
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::redis::errors::strange;
 use crate::redis::micros;
 use crate::redis::script::{Invocation, Script};
 use crate::redis::slots::slot_of;
@@ -41,7 +39,7 @@ fn cell_keys<'a>(
 pub(super) async fn read(session: &Session, names: &[Name]) -> Result<Cells> {
     let keys = cell_keys(session, &names.iter())?;
     // What was seen must not be gone after a fail-over: a latch that is open stays open.
-    found(session.run_confirmed(&keys[0], |_| SCRIPTS.swap.on(&keys).arg("read")).await?, names.len())
+    Ok(cells(session.run_confirmed(&keys[0], |_| SCRIPTS.swap.on(&keys).arg("read")).await?))
 }
 
 /// The cells that there are.
@@ -74,8 +72,8 @@ pub(super) async fn swap(session: &Session, swaps: &[Swap]) -> Result<Swapped> {
         }
     };
     let script = |_: &_| swaps.iter().fold(SCRIPTS.swap.on(&keys).arg("swap"), with_swap);
-    let reply: Vec<Vec<u8>> = session.run_confirmed(&keys[0], script).await?;
-    if reply.is_empty() { Ok(Swapped::Yes) } else { Ok(Swapped::No(found(reply, swaps.len())?)) }
+    let found: Option<Found> = session.run_confirmed(&keys[0], script).await?;
+    Ok(found.map_or(Swapped::Yes, |found| Swapped::No(cells(found))))
 }
 
 /// Lets the server run a rule, in one round trip.
@@ -87,18 +85,15 @@ pub(super) async fn apply(session: &Session, names: &[Name], twin: &Twin) -> Res
 }
 
 /// What `swap.lua` answers: the time, then the version and the bytes of each cell.
-fn found(reply: Vec<Vec<u8>>, count: usize) -> Result<Cells> {
-    let mut fields = reply.into_iter();
-    let now = fields.next().ok_or_else(|| strange("no time"))?;
-    let mut cells = Vec::with_capacity(count);
-    while let (Some(version), Some(bytes)) = (fields.next(), fields.next()) {
-        let version = number(&version)?;
-        cells.push(Cell { version, changed_at: version, value: (version > 0).then_some(bytes) });
-    }
-    if cells.len() != count {
-        return Err(strange("another number of cells"));
-    }
-    Ok(Cells { now: number(&now)?, cells })
+type Found = (u64, Vec<(u64, Vec<u8>)>);
+
+fn cells((now, found): Found) -> Cells {
+    let cell = |(version, bytes): (u64, Vec<u8>)| Cell {
+        version,
+        changed_at: version,
+        value: (version > 0).then_some(bytes),
+    };
+    Cells { now, cells: found.into_iter().map(cell).collect() }
 }
 
 /// The script around a twin. Made once and kept: twins are constants.

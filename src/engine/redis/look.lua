@@ -12,8 +12,8 @@ if state.changes and state.changes > seen then
   for _, packed in ipairs(call('LRANGE', LOG, 0, -1)) do
     local change = cmsgpack.unpack(packed)
     if change.number > seen then
-      changes[#changes + 1] = { text(change.number), text(change.token), change.pid, change.host,
-        change.label, change.value }
+      changes[#changes + 1] = { text(change.number), text(change.token),
+        { change.pid, change.host, change.label }, change.value }
     end
   end
 end
@@ -37,7 +37,7 @@ if ARGV[3] == '1' then
       local waiter = read_waiter(waiting[1])
       waiters[#waiters + 1] = { owner, waiter.seat, text(waiter.weight), text(waiter.tokens),
         text(waiter.lease), text(waiter.delay), text(waiter.since),
-        text((sign_of_life(waiter, waiting[2]))), waiter.pid, waiter.host, waiter.label,
+        text((sign_of_life(waiter, waiting[2]))), { waiter.pid, waiter.host, waiter.label },
         waiter.value }
     end
   end

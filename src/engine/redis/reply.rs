@@ -58,138 +58,89 @@ pub(super) fn released(answer: i64) -> Result<Released> {
     }
 }
 
-/// The fields of a row, read one after the other.
-struct Fields<'a>(std::slice::Iter<'a, Vec<u8>>);
+/// Process, host and label.
+type HolderRow = (u32, Vec<u8>, Vec<u8>);
 
-impl<'a> Fields<'a> {
-    fn bytes(&mut self) -> Result<&'a [u8]> {
-        self.0.next().map(Vec::as_slice).ok_or_else(|| strange("a row that is too short"))
-    }
-
-    fn text(&mut self) -> Result<String> {
-        Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
-    }
-
-    fn number(&mut self) -> Result<u64> {
-        number(self.bytes()?)
-    }
-
-    fn small(&mut self) -> Result<u32> {
-        u32::try_from(self.number()?).map_err(|_| strange("a number that is too large"))
-    }
-
-    fn owner(&mut self) -> Result<OwnerId> {
-        owner(self.bytes()?).ok_or_else(|| strange("no owner"))
-    }
-
-    /// Process, host and label.
-    fn holder(&mut self) -> Result<Arc<Holder>> {
-        let pid = self.small()?;
-        Ok(Arc::new(Holder { pid, host: self.text()?, label: self.text()? }))
-    }
+fn holder((pid, host, label): HolderRow) -> Arc<Holder> {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Arc::new(Holder { pid, host: text(host), label: text(label) })
 }
 
-pub(super) fn number(text: &[u8]) -> Result<u64> {
-    let text = std::str::from_utf8(text).ok();
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| strange("no number"))
+fn owner_of(text: &[u8]) -> Result<OwnerId> {
+    owner(text).ok_or_else(|| strange("no owner"))
 }
 
-fn claim(row: &[Vec<u8>]) -> Result<Claim> {
-    let mut fields = Fields(row.iter());
+/// What `row_of` of `claims.lua` gives.
+type ClaimRow = (Vec<u8>, u64, u32, u64, u32, u64, u64, u64, u64, bool, HolderRow, Vec<u8>);
+
+fn claim(row: ClaimRow) -> Result<Claim> {
+    let (owner, seat, weight, token, tokens, lease, expires, lock_delay, since, confirmed, who, value) = row;
+    let (owner, holder, value) = (owner_of(&owner)?, holder(who), value.into());
     Ok(Claim {
-        owner: fields.owner()?,
-        seat: fields.number()?,
-        weight: fields.small()?,
-        token: fields.number()?,
-        tokens: fields.small()?,
-        lease: fields.number()?,
-        expires: fields.number()?,
-        lock_delay: fields.number()?,
-        since: fields.number()?,
-        confirmed: fields.bytes()? == b"1",
-        holder: fields.holder()?,
-        value: fields.bytes()?.into(),
+        owner,
+        seat,
+        weight,
+        token,
+        tokens,
+        lease,
+        expires,
+        lock_delay,
+        since,
+        confirmed,
+        holder,
+        value,
     })
 }
 
-/// What `look.lua` answers.
-type Look = (
-    Vec<u8>,
-    Vec<u8>,
-    i64,
-    Vec<u8>,
-    Vec<u8>,
-    Vec<u8>,
-    Vec<u8>,
-    Vec<Vec<Vec<u8>>>,
-    Vec<Vec<Vec<u8>>>,
-    Vec<Vec<Vec<u8>>>,
-);
+type WaiterRow = (Vec<u8>, u64, u32, u32, u64, u64, u64, u64, HolderRow, Vec<u8>);
 
-pub(super) fn view(look: Look) -> Result<View> {
-    let (now, held, left, capacity, closed, waiting, change_count, claims, waiters, changes) = look;
-    let now = number(&now)?;
-    let since = |then: u64| Duration::from_micros(now.saturating_sub(then));
-    let held_claim = |claim: Claim| HeldClaim {
-        held_for: since(claim.since),
-        ends_in: Duration::from_micros(claim.expires.saturating_sub(now)),
-        claim,
-    };
-    let mut view = View {
-        capacity: u32::try_from(number(&capacity)?).unwrap_or(WHOLE),
-        claims: Vec::new(),
-        waiters: Vec::new(),
-        waiting: u32::try_from(number(&waiting)?).unwrap_or(u32::MAX),
-        closed_for: Duration::from_micros(number(&closed)?.saturating_sub(now)),
-        changes: Vec::new(),
-        change_count: number(&change_count)?,
-    };
-    if !held.is_empty() {
-        view.capacity = WHOLE;
-        // A stranger's lock may be for ever.
-        let left = u64::try_from(left).unwrap_or(u64::from(u32::MAX));
-        view.claims.push(held_claim(claim_at_holder(MARK, &held, now + left * 1000, now)));
-    }
-    for row in &claims {
-        view.claims.push(held_claim(claim(row)?));
-    }
-    view.claims.sort_by_key(|held| held.claim.owner);
-    for row in &waiters {
-        let mut fields = Fields(row.iter());
-        let waiter = Waiter {
-            owner: fields.owner()?,
-            seat: fields.number()?,
-            weight: fields.small()?,
-            tokens: fields.small()?,
-            lease: fields.number()?,
-            lock_delay: fields.number()?,
-            since: fields.number()?,
-            alive_until: fields.number()?,
-            holder: fields.holder()?,
-            value: fields.bytes()?.into(),
-        };
-        view.waiters.push(Waiting { waited: since(waiter.since), waiter });
-    }
-    for row in &changes {
-        let mut fields = Fields(row.iter());
-        view.changes.push(Change {
-            number: fields.number()?,
-            token: fields.number()?,
-            holder: fields.holder()?,
-            value: fields.bytes()?.into(),
-        });
-    }
-    Ok(view)
+fn waiter(row: WaiterRow) -> Result<Waiter> {
+    let (owner, seat, weight, tokens, lease, lock_delay, since, alive_until, who, value) = row;
+    let (owner, holder, value) = (owner_of(&owner)?, holder(who), value.into());
+    Ok(Waiter { owner, seat, weight, tokens, lease, lock_delay, since, alive_until, holder, value })
 }
 
-/// What `break.lua` answers: claims, and what a stranger had left.
-pub(super) fn broken((now, rows): (Vec<u8>, Vec<Vec<Vec<u8>>>)) -> Result<Vec<Claim>> {
-    let now = number(&now)?;
-    let read = |row: &Vec<Vec<u8>>| match row.as_slice() {
-        [stranger] => Ok(claim_at_holder(MARK, stranger, now, now)),
-        row => claim(row),
-    };
-    let mut claims = rows.iter().map(read).collect::<Result<Vec<Claim>>>()?;
+type ChangeRow = (u64, u64, HolderRow, Vec<u8>);
+
+fn change((number, token, who, value): ChangeRow) -> Change {
+    Change { number, token, holder: holder(who), value: value.into() }
+}
+
+/// What `look.lua` answers.
+type Look = (u64, Vec<u8>, i64, u32, u64, u32, u64, Vec<ClaimRow>, Vec<WaiterRow>, Vec<ChangeRow>);
+
+pub(super) fn view(look: Look) -> Result<View> {
+    let (now, held, left, mut capacity, closed, waiting, change_count, claims, waiters, changes) = look;
+    let since = |then: u64| Duration::from_micros(now.saturating_sub(then));
+    let until = |then: u64| Duration::from_micros(then.saturating_sub(now));
+    let mut claims = claims.into_iter().map(claim).collect::<Result<Vec<Claim>>>()?;
+    if !held.is_empty() {
+        capacity = WHOLE;
+        // A stranger's lock may be for ever.
+        let left = u64::try_from(left).unwrap_or(u64::from(u32::MAX));
+        claims.push(claim_at_holder(MARK, &held, now + left * 1000, now));
+    }
+    claims.sort_by_key(|claim| claim.owner);
+    let held =
+        |claim: Claim| HeldClaim { held_for: since(claim.since), ends_in: until(claim.expires), claim };
+    let waits = |waiter: Waiter| Waiting { waited: since(waiter.since), waiter };
+    Ok(View {
+        capacity,
+        claims: claims.into_iter().map(held).collect(),
+        waiters: waiters.into_iter().map(|row| waiter(row).map(waits)).collect::<Result<_>>()?,
+        waiting,
+        closed_for: until(closed),
+        changes: changes.into_iter().map(change).collect(),
+        change_count,
+    })
+}
+
+/// What `break.lua` answers: the time, claims, and what a stranger had left at the holder's key.
+pub(super) fn broken((now, rows, stranger): (u64, Vec<ClaimRow>, Vec<u8>)) -> Result<Vec<Claim>> {
+    let mut claims = rows.into_iter().map(claim).collect::<Result<Vec<Claim>>>()?;
+    if !stranger.is_empty() {
+        claims.push(claim_at_holder(MARK, &stranger, now, now));
+    }
     claims.sort_by_key(|claim| claim.owner);
     Ok(claims)
 }

@@ -10,11 +10,10 @@ for cell = 1, #KEYS do
 end
 if swaps then
   write()
-  return {}
+  return false
 end
-local found = { string.format('%.0f', now) }
+local found = {}
 for cell = 1, #KEYS do
-  found[2 * cell] = string.format('%.0f', versions[cell])
-  found[2 * cell + 1] = values[cell] or ''
+  found[cell] = { string.format('%.0f', versions[cell]), values[cell] or '' }
 end
-return found
+return { string.format('%.0f', now), found }

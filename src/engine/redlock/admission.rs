@@ -16,7 +16,6 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::errors::number;
 use super::keys::{FLOOR, LONGEST, MEMBER, MISSED, TOP};
 use super::node::{Node, Nodes};
 use super::rules::{Seen, Standing, standings};
@@ -181,12 +180,11 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     let config: HashMap<String, String> = config.query_async(&mut connection).await.unwrap_or_default();
     let says = |name: &str, value: &str| config.get(name).is_some_and(|found| found == value);
     let script = SCRIPTS.inspect.on(&[MEMBER, TOP, FLOOR, MISSED, LONGEST]).arg(micros(max_lease));
-    let said: Vec<String> = node.link.call(&connected, pin!(script.call(&mut connection))).await?;
-    let field_of = |at: usize| number(said.get(at).map(String::as_bytes).unwrap_or_default());
-    let (top, now, missed, longest) = (field_of(1)?, field_of(2)?, field_of(3)?, field_of(4)?);
+    let (mark, top, now, missed, longest): (String, u64, u64, u64, u64) =
+        node.link.call(&connected, pin!(script.call(&mut connection))).await?;
     let seen = Seen {
         run,
-        mark: said.first().filter(|mark| !mark.is_empty()).cloned(),
+        mark: Some(mark).filter(|mark| !mark.is_empty()),
         forgets_nothing: says("appendonly", "yes") && says("appendfsync", "always"),
         up: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
         missed: Duration::from_micros(missed),

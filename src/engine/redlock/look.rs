@@ -26,7 +26,7 @@ pub(super) async fn look(quorum: &Quorum, name: &Name) -> Result<View> {
         return Ok(View::default());
     }
     let (looks, _): (Vec<reply::Look>, _) = quorum.everywhere(about(quorum, name, &SCRIPTS.look)?).await?;
-    reply::view(quorum.nodes.len(), &looks)
+    Ok(reply::view(quorum.nodes.len(), &looks))
 }
 
 /// Takes a name away from all who hold it, and says who they were.
@@ -36,7 +36,7 @@ pub(super) async fn break_claims(quorum: &Quorum, name: &Name) -> Result<Vec<Cla
     }
     let script = about(quorum, name, &SCRIPTS.break_claims)?;
     let (broken, _): (Vec<reply::Broken>, _) = quorum.everywhere(script).await?;
-    reply::broken(quorum.nodes.len(), &broken)
+    Ok(reply::broken(quorum.nodes.len(), &broken))
 }
 
 /// The names in use, in order, that start with `prefix`, after `after`, at most `limit` of them.

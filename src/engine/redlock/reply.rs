@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::errors::{number, strange};
+use super::errors::REDLOCK;
 use super::rules::{Commit, Vote, Whose, majority};
 use crate::claim::{Claim, Holder, OwnerId, WHOLE, Waiter};
 use crate::engine::{HeldClaim, View, Waiting};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::redis::holder::{claim_at_holder, owner as owner_of};
 use crate::redis::micros;
 
@@ -20,6 +20,15 @@ pub(super) enum Said {
     Late(u64),
     /// The server may not vote.
     Quarantine,
+}
+
+fn strange(what: &str) -> Error {
+    REDLOCK.strange(what)
+}
+
+fn number(text: &[u8]) -> Result<u64> {
+    let text = std::str::from_utf8(text).ok();
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| strange("no number"))
 }
 
 pub(super) fn vote(answer: &[Vec<u8>]) -> Result<Said> {
@@ -68,28 +77,20 @@ pub(super) fn commit(answer: &[Vec<u8>]) -> Result<Option<Commit>> {
     })
 }
 
-/// A text, and what goes with it.
-type Row = (Vec<u8>, Vec<u8>);
-/// What `look.lua` answers.
-pub(super) type Look = (Vec<u8>, Vec<Row>, Vec<Row>);
+/// The text of a claim, and what is left of it in milliseconds.
+type ClaimRow = (Vec<u8>, i64);
+/// What `look.lua` answers: the time, claims, and the owner and the text of each waiter.
+pub(super) type Look = (u64, Vec<ClaimRow>, Vec<(Vec<u8>, Vec<u8>)>);
 /// What `break.lua` answers.
-pub(super) type Broken = (Vec<u8>, Vec<Row>);
+pub(super) type Broken = (u64, Vec<ClaimRow>);
 
-/// What one server knows of a claim.
-struct Part {
-    claim: Claim,
-    left: Duration,
-    held_for: Duration,
-}
-
-/// A claim as it stands at one server.
-fn part(now: u64, (text, left): &Row) -> Result<(String, Part)> {
+/// A claim as it stands at one server, under what tells it from others.
+fn part(now: u64, (text, left): &ClaimRow) -> (String, HeldClaim) {
     // A stranger's lock may be for ever.
-    let left = std::str::from_utf8(left).ok().and_then(|left| left.parse::<i64>().ok()).unwrap_or(0);
-    let left = u64::try_from(left).unwrap_or(u64::from(u32::MAX));
+    let left = u64::try_from(*left).unwrap_or(u64::from(u32::MAX));
     // What is kept outlives what is believed: see `life` in head.lua.
-    let left = Duration::from_millis(left.saturating_sub(2)).div_f64(1.01);
-    let mut claim = claim_at_holder("redlock/1", text, now + micros(left), now);
+    let ends_in = Duration::from_millis(left.saturating_sub(2)).div_f64(1.01);
+    let mut claim = claim_at_holder("redlock/1", text, now + micros(ends_in), now);
     // Here stands which asking or renewal it answers.
     claim.lock_delay = 0;
     let key = if claim.owner == OwnerId(0) {
@@ -98,44 +99,38 @@ fn part(now: u64, (text, left): &Row) -> Result<(String, Part)> {
         format!("{:?}", claim.owner)
     };
     let held_for = Duration::from_micros(now.saturating_sub(claim.since));
-    Ok((key, Part { claim, left, held_for }))
+    (key, HeldClaim { claim, held_for, ends_in })
 }
 
 /// The claims that a majority of `servers` knows of.
-fn held<'a>(servers: usize, answers: impl Iterator<Item = (u64, &'a [Row])>) -> Result<Vec<HeldClaim>> {
-    let mut parts: BTreeMap<String, Vec<Part>> = BTreeMap::new();
-    for (now, rows) in answers {
-        for row in rows {
-            let (key, part) = part(now, row)?;
-            parts.entry(key).or_default().push(part);
-        }
+fn held<'a>(servers: usize, answers: impl Iterator<Item = (u64, &'a [ClaimRow])>) -> Vec<HeldClaim> {
+    let mut parts: BTreeMap<String, Vec<HeldClaim>> = BTreeMap::new();
+    for (key, part) in answers.flat_map(|(now, rows)| rows.iter().map(move |row| part(now, row))) {
+        parts.entry(key).or_default().push(part);
     }
     let needed = majority(servers);
-    let whole = |mut parts: Vec<Part>| {
+    let whole = |mut parts: Vec<HeldClaim>| {
         // Until a majority does not hold it any more.
-        parts.sort_by_key(|part| std::cmp::Reverse(part.left));
-        let ends_in = parts.get(needed - 1)?.left;
+        parts.sort_by_key(|part| std::cmp::Reverse(part.ends_in));
+        let ends_in = parts.get(needed - 1)?.ends_in;
         let held_for = parts.iter().map(|part| part.held_for).max().unwrap_or_default();
-        let token = parts.iter().map(|part| part.claim.token).max().unwrap_or(0);
         let best = parts.into_iter().max_by_key(|part| part.claim.token)?;
-        Some(HeldClaim { claim: Claim { token, ..best.claim }, held_for, ends_in })
+        Some(HeldClaim { claim: best.claim, held_for, ends_in })
     };
     let mut claims: Vec<HeldClaim> = parts.into_values().filter_map(whole).collect();
     claims.sort_by_key(|held| held.claim.owner);
-    Ok(claims)
+    claims
 }
 
 /// What the servers know together.
-pub(super) fn view(servers: usize, looks: &[Look]) -> Result<View> {
-    let nows = looks.iter().map(|(now, ..)| number(now)).collect::<Result<Vec<u64>>>()?;
-    let mut claims =
-        held(servers, nows.iter().copied().zip(looks.iter().map(|(_, rows, _)| rows.as_slice())))?;
+pub(super) fn view(servers: usize, looks: &[Look]) -> View {
+    let mut claims = held(servers, looks.iter().map(|(now, rows, _)| (*now, rows.as_slice())));
     // A reader's mark says nothing of how much it takes; two at once are readers.
     if claims.len() > 1 {
         claims.iter_mut().for_each(|held| held.claim.weight = 1);
     }
     let mut waiters: BTreeMap<OwnerId, Waiting> = BTreeMap::new();
-    for (now, (.., rows)) in nows.iter().zip(looks) {
+    for (now, _, rows) in looks {
         for (owner, text) in rows {
             let Some(waiting) = owner_of(owner).and_then(|owner| waiting(owner, text, *now)) else {
                 continue;
@@ -151,13 +146,13 @@ pub(super) fn view(servers: usize, looks: &[Look]) -> Result<View> {
     waiters.retain(|waiting| claims.iter().all(|held| held.claim.owner != waiting.waiter.owner));
     waiters.sort_by_key(|waiting| std::cmp::Reverse(waiting.waited));
     let in_use = !claims.is_empty() || !waiters.is_empty();
-    Ok(View {
+    View {
         capacity: if in_use { WHOLE } else { 0 },
         claims,
         waiting: u32::try_from(waiters.len()).unwrap_or(u32::MAX),
         waiters,
         ..View::default()
-    })
+    }
 }
 
 fn waiting(owner: OwnerId, text: &[u8], now: u64) -> Option<Waiting> {
@@ -187,33 +182,32 @@ fn waiting(owner: OwnerId, text: &[u8], now: u64) -> Option<Waiting> {
 }
 
 /// The claims that a majority of `servers` had.
-pub(super) fn broken(servers: usize, answers: &[Broken]) -> Result<Vec<Claim>> {
-    let nows = answers.iter().map(|(now, _)| number(now)).collect::<Result<Vec<u64>>>()?;
-    let rows = nows.into_iter().zip(answers.iter().map(|(_, rows)| rows.as_slice()));
-    Ok(held(servers, rows)?.into_iter().map(|held| held.claim).collect())
+pub(super) fn broken(servers: usize, answers: &[Broken]) -> Vec<Claim> {
+    let rows = answers.iter().map(|(now, rows)| (*now, rows.as_slice()));
+    held(servers, rows).into_iter().map(|held| held.claim).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(text: &str, left: u64) -> Row {
-        (text.as_bytes().to_vec(), left.to_string().into_bytes())
+    fn row(text: &str, left: i64) -> ClaimRow {
+        (text.as_bytes().to_vec(), left)
     }
 
     #[test]
     fn what_a_majority_holds_is_held() {
         let claim = |token: u64| format!("redlock/1 {:032x} 1 {token} 30000000 0 50 7 42 host a label", 0xab);
-        let look = |rows: Vec<Row>| (b"100".to_vec(), rows, Vec::new());
+        let look = |rows: Vec<ClaimRow>| (100, rows, Vec::new());
         let looks =
             [look(vec![row(&claim(9), 1012)]), look(vec![row(&claim(0), 2022)]), look(vec![row("else", 5)])];
-        let view = view(3, &looks).expect("a view");
+        let view = view(3, &looks);
         assert_eq!(view.claims.len(), 1, "{view:?}");
         let held = &view.claims[0];
         assert_eq!((held.claim.token, held.claim.owner), (9, OwnerId(0xab)));
         assert_eq!((held.claim.holder.label.as_str(), held.claim.holder.pid), ("a label", 42));
         assert_eq!(held.ends_in, Duration::from_secs(1));
-        let free = super::view(3, &looks[1..2]).expect("a view");
+        let free = super::view(3, &looks[1..2]);
         assert_eq!((free.capacity, free.claims.len()), (0, 0));
     }
 
