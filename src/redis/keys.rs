@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
@@ -19,15 +19,8 @@ pub(crate) struct Keys {
     pub(crate) prefix: String,
     /// Names are keys as they are.
     pub(crate) raw: bool,
-    known: Mutex<Known>,
-}
-
-/// The keys of names that were used lately.
-#[derive(Debug, Default)]
-struct Known {
-    /// The entry used last; saves a hash lookup.
-    last: Option<(Name, Arc<NameKeys>)>,
-    by_name: HashMap<Name, Arc<NameKeys>>,
+    /// Of names that were used lately.
+    known: Mutex<HashMap<Name, Arc<NameKeys>>>,
 }
 
 /// The keys of one name, in the order of every script.
@@ -90,38 +83,22 @@ impl Keys {
             }
             return Ok(text.to_owned());
         }
-        let mut key = String::with_capacity(self.prefix.len() + text.len());
-        key.push_str(&self.prefix);
-        escape(text, &mut key);
-        Ok(key)
+        Ok(format!("{}{}", self.prefix, escape(text)))
     }
 
     pub(crate) fn of(&self, name: &Name) -> Result<Arc<NameKeys>> {
         // To make them anew takes as long as all the rest that is done for a call.
         const MOST_KNOWN: usize = 4096;
-        let mut known = self.known();
-        if let Some((last, keys)) = &known.last
-            && last == name
-        {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = known.get(name) {
             return Ok(Arc::clone(keys));
         }
-        let keys = match known.by_name.get(name) {
-            Some(keys) => Arc::clone(keys),
-            None => {
-                let keys = Arc::new(self.make(name)?);
-                if known.by_name.len() >= MOST_KNOWN {
-                    known.by_name.clear();
-                }
-                known.by_name.insert(name.clone(), Arc::clone(&keys));
-                keys
-            }
-        };
-        known.last = Some((name.clone(), Arc::clone(&keys)));
+        let keys = Arc::new(self.make(name)?);
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(name.clone(), Arc::clone(&keys));
         Ok(keys)
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn make(&self, name: &Name) -> Result<NameKeys> {
@@ -144,11 +121,7 @@ impl Keys {
         let holder = self.holder(name)?;
         match tag(name.as_str()) {
             Some(tag) if !self.raw && self::tag(&self.prefix).is_none() => {
-                let mut key = format!("{{{}", self.prefix);
-                escape(tag, &mut key);
-                key.push_str("}:cell:");
-                escape(name.as_str(), &mut key);
-                Ok(key)
+                Ok(format!("{{{}{}}}:cell:{}", self.prefix, escape(tag), escape(name.as_str())))
             }
             _ => Ok(beside(&holder, "cell")),
         }
@@ -156,13 +129,7 @@ impl Keys {
 
     /// The patterns that find the names of a family that start with `prefix`.
     pub(crate) fn patterns(&self, family: Family, prefix: &str) -> Vec<String> {
-        let mut start = String::new();
-        if self.raw {
-            start.push_str(prefix);
-        } else {
-            start.push_str(&self.prefix);
-            escape(prefix, &mut start);
-        }
+        let start = if self.raw { prefix.to_owned() } else { format!("{}{}", self.prefix, escape(prefix)) };
         let start = glob(&start);
         let tagged = tag(&self.prefix).is_some();
         let mut patterns = Vec::new();
@@ -266,45 +233,26 @@ pub(crate) fn tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-const ESCAPED: [(&str, char); 3] = [("%7B", '{'), ("%7D", '}'), ("%25", '%')];
+/// Braces, which would decide the slot of a key, and how they are written in one.
+const BRACES: [(&str, &str); 2] = [("{", "%7B"), ("}", "%7D")];
 
-/// Writes a name without braces, which would decide its slot. Other names stay as they are, for
-/// others to find.
-fn escape(text: &str, key: &mut String) {
-    for (at, letter) in text.char_indices() {
-        let looks_escaped = || ESCAPED.iter().any(|(escaped, _)| text[at..].starts_with(escaped));
-        match letter {
-            '{' => key.push_str("%7B"),
-            '}' => key.push_str("%7D"),
-            '%' if looks_escaped() => key.push_str("%25"),
-            letter => key.push(letter),
-        }
-    }
+/// Writes a name without braces. Other names stay as they are, for others to find, but for those
+/// that look escaped.
+fn escape(text: &str) -> String {
+    let plain = text.replace("%25", "%2525");
+    let plain = BRACES.iter().fold(plain, |text, (_, code)| text.replace(code, &code.replace('%', "%25")));
+    BRACES.iter().fold(plain, |text, (brace, code)| text.replace(brace, code))
 }
 
 fn unescape(text: &str) -> String {
-    let mut name = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(letter) = rest.chars().next() {
-        let escaped = ESCAPED.iter().find(|(escaped, _)| rest.starts_with(escaped));
-        let (letter, length) =
-            escaped.map_or((letter, letter.len_utf8()), |(escaped, letter)| (*letter, escaped.len()));
-        name.push(letter);
-        rest = &rest[length..];
-    }
-    name
+    let named = BRACES.iter().fold(text.to_owned(), |text, (brace, code)| text.replace(code, brace));
+    named.replace("%25", "%")
 }
 
 /// Text that stands for itself in a pattern.
 fn glob(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if matches!(letter, '*' | '?' | '[' | ']' | '\\' | '^') {
-            pattern.push('\\');
-        }
-        pattern.push(letter);
-    }
-    pattern
+    let special = ['\\', '*', '?', '[', ']', '^'];
+    special.into_iter().fold(text.to_owned(), |text, letter| text.replace(letter, &format!("\\{letter}")))
 }
 
 #[cfg(test)]
