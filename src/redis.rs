@@ -16,6 +16,7 @@ pub(crate) mod scan;
 pub(crate) mod script;
 pub(crate) mod sentinel;
 pub(crate) mod slots;
+pub(crate) mod source;
 #[cfg(feature = "redis-tls")]
 mod tls;
 pub(crate) mod topology;

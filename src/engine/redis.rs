@@ -26,10 +26,10 @@ use crate::engine::{
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 use crate::random;
-use crate::redis::address::Source;
 use crate::redis::cluster::Cluster;
 use crate::redis::link::{Link, Server};
 use crate::redis::requirements::Target;
+use crate::redis::source::Source;
 use crate::redis::topology::Topology;
 use crate::redis::url::{Copies, Place, Servers};
 use crate::redis::{errors, holder};

@@ -11,14 +11,15 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, Value};
+use redis::{ConnectionInfo, Value};
 
-use super::address::{Source, client};
+use super::address::{client, like};
 use super::errors::{ENGINE, REDIS};
 use super::link::{Answered, Connected, Heard, Link, Server};
 use super::requirements::{Facts, Target};
 use super::script::Invocation;
 use super::slots::{SlotMap, slot_of};
+use super::source::Source;
 use crate::engine::Connection;
 use crate::error::{Error, Result};
 
@@ -162,7 +163,7 @@ impl Cluster {
     fn target(&self, member: &str) -> Result<Target> {
         Ok(Target {
             label: REDIS,
-            source: Source::Member(self.info(member)?),
+            source: Source::Fixed(self.info(member)?),
             server: member.to_owned(),
             eviction_allowed: self.eviction_allowed,
             counts_replicas: self.counts_replicas,
@@ -210,15 +211,8 @@ impl Cluster {
     fn info(&self, member: &str) -> Result<ConnectionInfo> {
         let strange = || super::errors::strange(&format!("a member without an address: `{member}`"));
         let (host, port) = member.rsplit_once(':').ok_or_else(strange)?;
-        let (host, port) = (host.to_owned(), port.parse().map_err(|_| strange())?);
         let seed = self.seeds.first().ok_or_else(strange)?;
-        let addr = match seed.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        Ok(seed.clone().set_addr(addr))
+        Ok(like(seed, host, port.parse().map_err(|_| strange())?))
     }
 
     /// A connection to the member that has a key. One that is out of reach may have been replaced.

@@ -2,8 +2,8 @@
 
 use redis::ConnectionAddr;
 
-use super::address::Source;
 use super::errors::Label;
+use super::source::Source;
 use crate::error::Result;
 
 /// Where a server is, and what is expected of it.
@@ -34,7 +34,7 @@ impl Target {
     /// A server, for messages.
     pub(crate) fn name(&self, addr: &ConnectionAddr) -> String {
         match self.source {
-            Source::Fixed(_) | Source::Member(_) => self.server.clone(),
+            Source::Fixed(_) => self.server.clone(),
             Source::Sentinels(_) => format!("{} ({addr})", self.server),
         }
     }

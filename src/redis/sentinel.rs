@@ -15,6 +15,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, FromRedisValue as _, RedisResult, Value};
 use tokio::sync::mpsc;
 
+use super::address::like;
 use super::errors::REDIS;
 use super::replicas::Replicas;
 use crate::error::Result;
@@ -134,21 +135,12 @@ impl Sentinels {
             }));
         };
         self.followed.store(newest.configuration, Ordering::Release);
-        Ok(self.node.clone().set_addr(self.addr(newest)))
-    }
-
-    fn addr(&self, said: &Said) -> ConnectionAddr {
-        let (host, port) = (said.host.clone(), said.port);
-        match self.node.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        }
+        Ok(like(&self.node, &newest.host, newest.port))
     }
 
     /// Waits until the server is somewhere else, and counts the replicas meanwhile.
     pub(crate) async fn moved_from(&self, addr: &ConnectionAddr, replicas: &Replicas) {
+        let is_there = |said: &Said| like(&self.node, &said.host, said.port).addr() == addr;
         loop {
             tokio::time::sleep(FOLLOW_EVERY).await;
             let mut answers = self.ask();
@@ -156,12 +148,10 @@ impl Sentinels {
             while let Ok(Some(_)) = tokio::time::timeout(STRAGGLERS, answers.recv()).await {
                 let said = self.said();
                 let followed = self.followed.load(Ordering::Acquire);
-                if left(&said, self.sentinels.len(), followed, |said| self.addr(said) == *addr) {
+                if left(&said, self.sentinels.len(), followed, is_there) {
                     return;
                 }
-                if let Some(newest) = newest(said.iter())
-                    && self.addr(newest) == *addr
-                {
+                if let Some(newest) = newest(said.iter()).filter(|newest| is_there(newest)) {
                     self.followed.fetch_max(newest.configuration, Ordering::AcqRel);
                     replicas.heard(self.replicas());
                 }

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use redis::{ConnectionAddr, ConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo};
 
-use super::address::{Encryption, Source, info, info_of_host};
 use super::keys::Keys;
 use super::sentinel::Sentinels;
-use crate::engine::url::{Login, LoginPlace, Secret, Syntax, Url, UrlOption};
+use super::source::Source;
+use crate::engine::url::{Host, Login, LoginPlace, Secret, Syntax, Url, UrlOption};
 use crate::error::{Error, Result};
 
 /// The port of a sentinel.
@@ -97,11 +97,13 @@ impl Copies {
     }
 }
 
-/// The options that every Redis server has, whichever engine uses it.
+/// What a URL says of every server, whichever engine uses it.
 #[derive(Default)]
 pub(crate) struct ServerOptions {
     pub(crate) keys: Option<Keys>,
     pub(crate) eviction_allowed: bool,
+    /// They are spoken to over TLS.
+    encrypted: bool,
     /// Files with certificates and a key.
     ca: Option<String>,
     cert: Option<String>,
@@ -109,6 +111,11 @@ pub(crate) struct ServerOptions {
 }
 
 impl ServerOptions {
+    /// `encrypted` if the scheme of the URL says so.
+    pub(crate) fn new(encrypted: bool) -> ServerOptions {
+        ServerOptions { encrypted, ..ServerOptions::default() }
+    }
+
     /// Reads an option; an error if it is none of these.
     pub(crate) fn read(&mut self, option: UrlOption<'_>) -> Result<()> {
         match (option.name, option.value.as_str()) {
@@ -129,16 +136,37 @@ impl ServerOptions {
         self.keys.take().map_or_else(|| Keys::with_prefix("lock:"), Ok)
     }
 
-    /// A server with the certificates that the options name, if it is spoken to over TLS.
-    pub(crate) fn with_certificates(&self, info: ConnectionInfo) -> Result<ConnectionInfo> {
-        let encrypted = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-        if !encrypted && (self.ca.is_some() || self.cert.is_some() || self.key.is_some()) {
+    /// A server at a host of the URL, as the driver wants it.
+    pub(crate) fn server(&self, host: &Host, login: &Login, db: i64) -> Result<ConnectionInfo> {
+        let (host, port) = (host.name.clone(), host.port);
+        let addr = if self.encrypted {
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        };
+        self.server_at(addr, login, db)
+    }
+
+    /// A server at an address, with the certificates that the options name.
+    fn server_at(&self, addr: ConnectionAddr, login: &Login, db: i64) -> Result<ConnectionInfo> {
+        if !self.encrypted && (self.ca.is_some() || self.cert.is_some() || self.key.is_some()) {
             return Err(Error::invalid(
                 "`ca`, `cert` and `key` are for servers that are spoken to over TLS: `rediss:`, `redlocks:`",
             ));
         }
+        let mut settings = RedisConnectionInfo::default().set_db(db);
+        if let Some(user) = &login.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &login.password {
+            settings = settings.set_password(password.reveal());
+        }
+        let info = addr.into_connection_info().map_err(|error| {
+            Error::invalid(format!("the driver refuses the address: {}", error.category()))
+        })?;
+        let info = info.set_redis_settings(settings);
         #[cfg(feature = "redis-tls")]
-        if encrypted {
+        if self.encrypted {
             let own = match (&self.cert, &self.key) {
                 (Some(cert), Some(key)) => Some((cert.as_str(), key.as_str())),
                 (None, None) => None,
@@ -150,7 +178,7 @@ impl ServerOptions {
     }
 }
 
-/// The options of a URL.
+/// The options of a URL of this engine.
 #[derive(Default)]
 struct Options {
     server: ServerOptions,
@@ -163,8 +191,8 @@ struct Options {
 }
 
 impl Options {
-    fn read(url: &Url<'_>) -> Result<Options> {
-        let mut options = Options::default();
+    fn read(url: &Url<'_>, encrypted: bool) -> Result<Options> {
+        let mut options = Options { server: ServerOptions::new(encrypted), ..Options::default() };
         for option in url.options()? {
             match (option.name, option.value.as_str()) {
                 ("strangers", "" | "true") => options.strangers = true,
@@ -196,7 +224,6 @@ impl Place {
     pub(crate) fn parse(text: &str) -> Result<Place> {
         let scheme = text.split(':').next().unwrap_or_default();
         let (plain, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
-        let encryption = if plain == "rediss" { Encryption::Tls } else { Encryption::None };
         let syntax = match kind {
             "sentinel" => SENTINELS,
             "cluster" => CLUSTER,
@@ -204,12 +231,12 @@ impl Place {
             _ => ONE,
         };
         let url = Url::read(text, &syntax)?;
-        let mut options = Options::read(&url)?;
+        let mut options = Options::read(&url, plain == "rediss")?;
         let servers = match kind {
-            "sentinel" => Servers::One(Source::Sentinels(sentinels(&url, encryption, &options)?)),
-            "cluster" => Servers::Cluster(members(&url, encryption, &options)?),
+            "sentinel" => Servers::One(Source::Sentinels(sentinels(&url, &options)?)),
+            "cluster" => Servers::Cluster(members(&url, &options.server)?),
             "unix" => Servers::One(Source::Fixed(socket(&url, &options)?)),
-            _ => Servers::One(Source::Fixed(one(&url, encryption, &options)?)),
+            _ => Servers::One(Source::Fixed(one(&url, &options.server)?)),
         };
         let fixed = matches!(servers, Servers::One(Source::Fixed(_)));
         if fixed && options.copies == Copies::Majority {
@@ -231,11 +258,11 @@ impl Place {
     }
 }
 
-fn one(url: &Url<'_>, encryption: Encryption, options: &Options) -> Result<ConnectionInfo> {
+fn one(url: &Url<'_>, options: &ServerOptions) -> Result<ConnectionInfo> {
     let [host] = url.hosts.as_slice() else {
         return Err(url.wrong("it must name one server"));
     };
-    options.server.with_certificates(info_of_host(host, &url.login, encryption, database(url, &url.path)?)?)
+    options.server(host, &url.login, database(url, &url.path)?)
 }
 
 fn socket(url: &Url<'_>, options: &Options) -> Result<ConnectionInfo> {
@@ -243,32 +270,28 @@ fn socket(url: &Url<'_>, options: &Options) -> Result<ConnectionInfo> {
         return Err(url.wrong("the path of the socket is missing"));
     }
     let path = PathBuf::from(format!("/{}", url.path.join("/")));
-    options.server.with_certificates(info(ConnectionAddr::Unix(path), &options.login, options.db)?)
+    options.server.server_at(ConnectionAddr::Unix(path), &options.login, options.db)
 }
 
-fn members(url: &Url<'_>, encryption: Encryption, options: &Options) -> Result<Vec<ConnectionInfo>> {
+fn members(url: &Url<'_>, options: &ServerOptions) -> Result<Vec<ConnectionInfo>> {
     if url.hosts.is_empty() {
         return Err(url.wrong("it names no server"));
     }
     if database(url, &url.path)? != 0 {
         return Err(url.wrong("a cluster has one database, 0"));
     }
-    let member = |host| options.server.with_certificates(info_of_host(host, &url.login, encryption, 0)?);
-    url.hosts.iter().map(member).collect()
+    url.hosts.iter().map(|host| options.server(host, &url.login, 0)).collect()
 }
 
-fn sentinels(url: &Url<'_>, encryption: Encryption, options: &Options) -> Result<Sentinels> {
+fn sentinels(url: &Url<'_>, Options { server, sentinel_login, .. }: &Options) -> Result<Sentinels> {
     let (Some(first), Some((primary, db))) = (url.hosts.first(), url.path.split_first()) else {
         return Err(url.wrong("it must name a sentinel, and what the sentinels call the primary"));
     };
     // The login of the URL is the server's.
-    let sentinel =
-        |host| options.server.with_certificates(info_of_host(host, &options.sentinel_login, encryption, 0)?);
-    let sentinels = url.hosts.iter().map(sentinel).collect::<Result<_>>()?;
+    let sentinels = url.hosts.iter().map(|host| server.server(host, sentinel_login, 0));
     // Its address is the sentinels' to say.
-    let node =
-        options.server.with_certificates(info_of_host(first, &url.login, encryption, database(url, db)?)?)?;
-    Ok(Sentinels::new(sentinels, primary.clone(), node))
+    let node = server.server(first, &url.login, database(url, db)?)?;
+    Ok(Sentinels::new(sentinels.collect::<Result<_>>()?, primary.clone(), node))
 }
 
 /// The number of the database that a path names.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::errors::{ENGINE, REDLOCK};
 use crate::engine::url::{LoginPlace, Syntax, Url};
 use crate::error::{Error, Result};
-use crate::redis::address::{Encryption, Source, info_of_host};
 use crate::redis::keys::Keys;
 use crate::redis::requirements::Target;
+use crate::redis::source::Source;
 use crate::redis::url::{ServerOptions, database};
 
 /// The longest lease that anybody may take, unless the URL says.
@@ -38,9 +38,8 @@ impl Place {
     /// stand before the first host are for all that have none of their own.
     pub(super) fn parse(text: &str) -> Result<Place> {
         let url = Url::read(text, &SYNTAX)?;
-        let encryption = if text.starts_with("redlocks:") { Encryption::Tls } else { Encryption::None };
         let mut max_lease = MAX_LEASE;
-        let mut options = ServerOptions::default();
+        let mut options = ServerOptions::new(text.starts_with("redlocks:"));
         for option in url.options()? {
             match option.name {
                 "max_lease" => max_lease = option.duration(MAX_LEASES)?,
@@ -50,15 +49,9 @@ impl Place {
         let db = database(&url, &url.path)?;
         let mut targets = Vec::new();
         for host in &url.hosts {
-            let source = Source::Fixed(options.with_certificates(info_of_host(
-                host,
-                url.login_of(host),
-                encryption,
-                db,
-            )?)?);
             targets.push(Target {
                 label: REDLOCK,
-                source,
+                source: Source::Fixed(options.server(host, url.login_of(host), db)?),
                 server: host.to_string(),
                 eviction_allowed: options.eviction_allowed,
                 counts_replicas: false,
