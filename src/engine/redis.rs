@@ -13,10 +13,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use self::acquire::Acquirer;
 use self::batch::Batcher;
 use self::listener::Listener;
-use self::scripts::SCRIPTS;
+use self::scripts::{ALTER, BREAK, RESIZE};
 use self::session::Session;
 use crate::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released};
 use crate::engine::{
@@ -67,7 +66,6 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
 #[derive(Debug)]
 pub(crate) struct Redis {
     session: Session,
-    acquirer: Acquirer,
     listener: Arc<Listener>,
     /// A replica can take over.
     fails_over: bool,
@@ -108,8 +106,8 @@ impl Redis {
             Topology::One(link) if copies == Copies::None => Some(Batcher::new(link)),
             _ => None,
         };
-        let session = Session { topology, batcher, keys, copies, seat };
-        Ok(Redis { session, acquirer: Acquirer::new(strangers), listener, fails_over })
+        let session = Session { topology, batcher, keys, copies, seat, strangers };
+        Ok(Redis { session, listener, fails_over })
     }
 }
 
@@ -146,7 +144,7 @@ impl Engine for Redis {
     }
 
     fn acquire<'a>(&'a self, name: &'a Name, ask: &'a Ask) -> Reply<'a, Answer> {
-        Box::pin(self.acquirer.acquire(&self.session, name, ask))
+        Box::pin(acquire::acquire(&self.session, name, ask))
     }
 
     fn shard(&self, name: &Name) -> u64 {
@@ -171,7 +169,7 @@ impl Engine for Redis {
         Box::pin(async move {
             let keys = self.session.keys.of(name)?;
             let script = |_: &_| {
-                let script = SCRIPTS.alter.on(&keys.all());
+                let script = ALTER.on(&keys.all());
                 let script = script.arg(name.family().word()).arg(holder::owner_text(owner));
                 match &alteration {
                     Alteration::Downgrade { weight, token } => script.arg("downgrade").arg(weight).arg(token),
@@ -189,7 +187,7 @@ impl Engine for Redis {
         Box::pin(async move {
             let keys = self.session.keys.of(name)?;
             let family = name.family().word();
-            let script = |_: &_| SCRIPTS.resize.on(&keys.all()).arg(family).arg(declared).arg(capacity);
+            let script = |_: &_| RESIZE.on(&keys.all()).arg(family).arg(declared).arg(capacity);
             let answer: Vec<i64> = self.session.run_confirmed(&keys.holder, script).await?;
             match reply::answer(&answer)? {
                 Some(Answer::Refused(refused)) => Err(refusal(name, refused)),
@@ -215,7 +213,7 @@ impl Engine for Redis {
     fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
         Box::pin(async move {
             let keys = self.session.keys.of(name)?;
-            let script = |_: &_| SCRIPTS.break_claims.on(&keys.all()).arg(name.family().word());
+            let script = |_: &_| BREAK.on(&keys.all()).arg(name.family().word());
             reply::broken(self.session.run_confirmed(&keys.holder, script).await?)
         })
     }

@@ -27,7 +27,7 @@ use self::listener::Listener;
 use self::node::{Node, Nodes};
 use self::quorum::{Quorum, STRAGGLERS};
 use self::rules::majority;
-use self::scripts::SCRIPTS;
+use self::scripts::DOWNGRADE;
 use self::url::Place;
 use crate::claim::{Alteration, Answer, Ask, Claim, Grant, OwnerId, Refused, Released, WHOLE};
 use crate::engine::{
@@ -145,7 +145,7 @@ impl Redlock {
         let quorum = &self.quorum;
         let keys = quorum.keys_of(name, owner)?;
         let stamp = quorum.next_stamp();
-        let script = move || SCRIPTS.downgrade.on(&keys.all()).arg(owner_text(owner)).arg(stamp).arg(token);
+        let script = move || DOWNGRADE.on(&keys.all()).arg(owner_text(owner)).arg(stamp).arg(token);
         let (answers, failures): (Vec<u8>, _) = quorum.everywhere(script).await?;
         let done = answers.iter().filter(|answer| **answer == 1).count();
         if done >= quorum.majority() {

@@ -1,10 +1,12 @@
-//! The keys of a server.
+//! The keys of a server, and the names behind them.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
 
 use super::link::Link;
-use crate::error::Result;
+use crate::engine::View;
+use crate::error::{Error, Result};
+use crate::name::Name;
 
 /// The keys at one server that fit a pattern.
 pub(crate) async fn scan(link: &Link, pattern: &str) -> Result<BTreeSet<String>> {
@@ -24,4 +26,32 @@ pub(crate) async fn scan(link: &Link, pattern: &str) -> Result<BTreeSet<String>>
             return Ok(found);
         }
     }
+}
+
+/// Of some names those in use that start with `prefix`, in order, after `after`, at most `limit`.
+pub(crate) async fn in_use<L: Future<Output = Result<View>>>(
+    names: BTreeSet<Name>,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+    look: impl Fn(Name) -> L,
+) -> Result<Vec<(Name, View)>> {
+    let mut found = Vec::new();
+    for name in names {
+        if found.len() == limit {
+            break;
+        }
+        if !name.as_str().starts_with(prefix) || after.is_some_and(|after| name.as_str() <= after) {
+            continue;
+        }
+        // With names that are keys as they are, a key may be anything.
+        let view = match look(name.clone()).await {
+            Err(Error::Engine { .. }) => continue,
+            view => view?,
+        };
+        if !view.claims.is_empty() || view.waiting > 0 {
+            found.push((name, view));
+        }
+    }
+    Ok(found)
 }

@@ -1,15 +1,15 @@
 //! How a claim is taken: a lock that may be free by a short script, everything else by the rules.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use redis::Value;
 
 use super::release::release;
 use super::reply;
-use super::scripts::{self, SCRIPTS, Take};
+use super::scripts::{self, ASK, Take};
 use super::session::Session;
-use crate::claim::{Answer, Ask, Grant, Holder, WHOLE};
+use crate::claim::{Answer, Ask, Grant, WHOLE};
 use crate::clock::{Clock as _, SystemClock};
 use crate::error::Result;
 use crate::name::{Family, Name};
@@ -19,15 +19,6 @@ use crate::redis::script::Invocation;
 use crate::redis::url::Copies;
 use crate::redis::{holder, micros};
 
-/// How this client asks.
-#[derive(Debug)]
-pub(super) struct Acquirer {
-    /// Others than leasehold are said to use these names too.
-    strangers: bool,
-    /// The holder that asked last, and how it is written: nearly always the same.
-    last: Mutex<Option<(Arc<Holder>, Arc<str>)>>,
-}
-
 /// One request for a claim.
 struct Acquisition<'a> {
     session: &'a Session,
@@ -35,40 +26,20 @@ struct Acquisition<'a> {
     keys: Arc<NameKeys>,
     ask: &'a Ask,
     /// Seat, process, host and label.
-    who: Arc<str>,
-    strangers: bool,
+    who: String,
 }
 
-impl Acquirer {
-    pub(super) fn new(strangers: bool) -> Acquirer {
-        Acquirer { strangers, last: Mutex::default() }
-    }
-
-    /// Asks for a claim. Asking twice is harmless, so an unknown outcome is resolved by asking by
-    /// the rules.
-    pub(super) async fn acquire(&self, session: &Session, name: &Name, ask: &Ask) -> Result<Answer> {
-        let keys = session.keys.of(name)?;
-        let who = self.who(session, &ask.holder);
-        let acquisition = Acquisition { session, name, keys, ask, who, strangers: self.strangers };
-        let taken = if acquisition.may_be_free() { acquisition.take().await } else { Ok(0) };
-        match taken {
-            Ok(token @ 1..) => Ok(Answer::Granted(Grant { token, tokens: 1 })),
-            Err(error) if !error.is_retryable() => Err(error),
-            // In a box: what is needed seldom is not carried around by every call.
-            _ => Box::pin(acquisition.ask_until_known()).await,
-        }
-    }
-
-    fn who(&self, session: &Session, holder: &Arc<Holder>) -> Arc<str> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some((known, text)) if Arc::ptr_eq(known, holder) => Arc::clone(text),
-            _ => {
-                let text: Arc<str> = holder::who(session.seat, holder).into();
-                *last = Some((Arc::clone(holder), Arc::clone(&text)));
-                text
-            }
-        }
+/// Asks for a claim. Asking twice is harmless, so an unknown outcome is resolved by asking by the
+/// rules.
+pub(super) async fn acquire(session: &Session, name: &Name, ask: &Ask) -> Result<Answer> {
+    let (keys, who) = (session.keys.of(name)?, holder::who(session.seat, &ask.holder));
+    let acquisition = Acquisition { session, name, keys, ask, who };
+    let taken = if acquisition.may_be_free() { acquisition.take().await } else { Ok(0) };
+    match taken {
+        Ok(token @ 1..) => Ok(Answer::Granted(Grant { token, tokens: 1 })),
+        Err(error) if !error.is_retryable() => Err(error),
+        // In a box: what is needed seldom is not carried around by every call.
+        _ => Box::pin(acquisition.ask_until_known()).await,
     }
 }
 
@@ -91,7 +62,7 @@ impl Acquisition<'_> {
             keys: Arc::clone(&self.keys),
             owner: self.ask.owner,
             lease: micros(self.ask.lease),
-            who: Arc::clone(&self.who),
+            who: self.who.clone(),
             until: SystemClock.now() + self.ask.answer_within,
         };
         let token = match &self.session.batcher {
@@ -163,15 +134,15 @@ impl Acquisition<'_> {
     }
 
     fn script(&self, listens: bool, not_after: u64) -> Invocation {
-        let Acquisition { ask, strangers, .. } = *self;
+        let Acquisition { ask, session, .. } = *self;
         let mutex = ask.weight == WHOLE && ask.lock_delay.is_zero() && ask.value.is_empty();
-        let letters = [("m", mutex), ("w", ask.wait), ("l", ask.logged), ("s", strangers)];
+        let letters = [("m", mutex), ("w", ask.wait), ("l", ask.logged), ("s", session.strangers)];
         let letters = letters.into_iter().filter(|(_, so)| *so).map(|(letter, _)| letter);
         let (capacity, round) = (ask.capacity.to_string(), ask.round.to_string());
         let terms = [self.name.family().word(), " ", &capacity, " ", &round, " "];
         let terms: String = terms.into_iter().chain(letters).collect();
         let (owner, waiter) = (holder::owner_text(ask.owner), self.waiter(listens));
-        SCRIPTS.ask.on(&self.keys.all()).arg(terms).arg(owner).arg(waiter).arg(not_after)
+        ASK.on(&self.keys.all()).arg(terms).arg(owner).arg(waiter).arg(not_after)
     }
 
     /// What a waiter is written as, but for the time.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{LazyLock, PoisonError, RwLock};
 
-use super::scripts::SCRIPTS;
+use super::scripts::SWAP;
 use super::session::Session;
 use crate::engine::cell::check_cells;
 use crate::engine::{Cell, Cells, Swap, Swapped, Twin, Write};
@@ -39,7 +39,7 @@ fn cell_keys<'a>(
 pub(super) async fn read(session: &Session, names: &[Name]) -> Result<Cells> {
     let keys = cell_keys(session, &names.iter())?;
     // What was seen must not be gone after a fail-over: a latch that is open stays open.
-    Ok(cells(session.run_confirmed(&keys[0], |_| SCRIPTS.swap.on(&keys).arg("read")).await?))
+    Ok(cells(session.run_confirmed(&keys[0], |_| SWAP.on(&keys).arg("read")).await?))
 }
 
 /// The cells that there are.
@@ -71,7 +71,7 @@ pub(super) async fn swap(session: &Session, swaps: &[Swap]) -> Result<Swapped> {
             Write::Put(value) => script.arg("put").arg(micros(value.lives)).arg(value.bytes.as_slice()),
         }
     };
-    let script = |_: &_| swaps.iter().fold(SCRIPTS.swap.on(&keys).arg("swap"), with_swap);
+    let script = |_: &_| swaps.iter().fold(SWAP.on(&keys).arg("swap"), with_swap);
     let found: Option<Found> = session.run_confirmed(&keys[0], script).await?;
     Ok(found.map_or(Swapped::Yes, |found| Swapped::No(cells(found))))
 }

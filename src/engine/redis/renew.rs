@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
-use super::scripts::SCRIPTS;
+use super::scripts::RENEW;
 use super::session::Session;
 use crate::engine::{Renewal, Renewed};
 use crate::error::Result;
@@ -37,7 +37,7 @@ async fn in_one_call(session: &Session, renewals: &[&Renewal]) -> Result<Vec<Ren
     let with_renewal = |script: Invocation, Renewal { name, owner, lease, .. }: &&Renewal| {
         script.arg(name.family().word()).arg(holder::owner_text(*owner)).arg(micros(*lease))
     };
-    let script = |_: &_| renewals.iter().fold(SCRIPTS.renew.on(&keys), with_renewal);
+    let script = |_: &_| renewals.iter().fold(RENEW.on(&keys), with_renewal);
     let verdicts: Vec<u8> = session.run_confirmed(&first.holder, script).await?;
     let verdict = |verdict: &u8| if *verdict == 1 { Renewed::Yes } else { Renewed::Gone };
     Ok(verdicts.iter().map(verdict).collect())

@@ -10,24 +10,10 @@ use crate::redis::link::Connected;
 use crate::redis::script::{Invocation, Script};
 use crate::redis::{holder, micros};
 
-/// Every script that this engine runs.
-pub(super) struct Scripts {
-    take: Script,
-    give_back: Script,
-    pub(super) ask: Script,
-    release: Script,
-    pub(super) alter: Script,
-    pub(super) resize: Script,
-    pub(super) break_claims: Script,
-    pub(super) look: Script,
-    pub(super) renew: Script,
-    pub(super) swap: Script,
-}
-
 /// Several files as one script.
 macro_rules! script {
     ($($file:literal),+) => {
-        Script::new(concat!($(include_str!($file)),+))
+        LazyLock::new(|| Script::new(concat!($(include_str!($file)),+)))
     };
 }
 
@@ -41,22 +27,18 @@ macro_rules! by_the_rules {
     };
 }
 
-pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    take: script!("take.lua"),
-    give_back: script!("give_back.lua"),
-    ask: by_the_rules!([], ["join.lua"], "ask.lua"),
-    release: by_the_rules!(
-        ["release_head.lua"],
-        ["hand_over.lua", "../../redis/full_memory.lua"],
-        "release.lua"
-    ),
-    alter: by_the_rules!([], [], "alter.lua"),
-    resize: by_the_rules!([], [], "resize.lua"),
-    break_claims: by_the_rules!(["../../redis/full_memory.lua"], [], "break.lua"),
-    look: by_the_rules!([], ["look_head.lua", "../../redis/full_memory.lua"], "look.lua"),
-    renew: script!("../../redis/read.lua", "holder.lua", "renew.lua"),
-    swap: script!("cells.lua", "swap.lua"),
-});
+static TAKE: LazyLock<Script> = script!("take.lua");
+static GIVE_BACK: LazyLock<Script> = script!("give_back.lua");
+pub(super) static ASK: LazyLock<Script> = by_the_rules!([], ["join.lua"], "ask.lua");
+static RELEASE: LazyLock<Script> =
+    by_the_rules!(["release_head.lua"], ["hand_over.lua", "../../redis/full_memory.lua"], "release.lua");
+pub(super) static ALTER: LazyLock<Script> = by_the_rules!([], [], "alter.lua");
+pub(super) static RESIZE: LazyLock<Script> = by_the_rules!([], [], "resize.lua");
+pub(super) static BREAK: LazyLock<Script> = by_the_rules!(["../../redis/full_memory.lua"], [], "break.lua");
+pub(super) static LOOK: LazyLock<Script> =
+    by_the_rules!([], ["look_head.lua", "../../redis/full_memory.lua"], "look.lua");
+pub(super) static RENEW: LazyLock<Script> = script!("../../redis/read.lua", "holder.lua", "renew.lua");
+pub(super) static SWAP: LazyLock<Script> = script!("cells.lua", "swap.lua");
 
 /// A lock to be taken if it is free.
 pub(super) struct Take {
@@ -65,7 +47,7 @@ pub(super) struct Take {
     /// In microseconds.
     pub(super) lease: u64,
     /// Seat, process, host and label.
-    pub(super) who: Arc<str>,
+    pub(super) who: String,
     /// When the asker stops waiting for the answer.
     pub(super) until: Moment,
 }
@@ -81,7 +63,7 @@ pub(super) fn take<'a>(
     let first = takes.clone().map(|take| take.until).min().unwrap_or(now);
     let not_after = server_now.saturating_add(micros(first.since(now)));
     let keys = takes.clone().flat_map(|Take { keys, .. }| [&*keys.holder, &keys.token, &keys.state]);
-    let script = SCRIPTS.take.on(&keys.collect::<Vec<&str>>()).arg(not_after).arg(connected.since);
+    let script = TAKE.on(&keys.collect::<Vec<&str>>()).arg(not_after).arg(connected.since);
     takes.fold(script, |script, Take { owner, lease, who, .. }| {
         let after_token = holder::after_token(*lease, server_now, who);
         script.arg(holder::alone(*owner)).arg(after_token).arg(lease.div_ceil(1000))
@@ -97,17 +79,11 @@ pub(super) struct GiveBack {
 /// Gives locks back: the script answers 1 for each that it has, and 0 if the rules must decide.
 pub(super) fn give_back<'a>(locks: impl Iterator<Item = &'a GiveBack> + Clone) -> Invocation {
     let holders: Vec<&str> = locks.clone().map(|lock| lock.keys.holder.as_str()).collect();
-    locks.fold(SCRIPTS.give_back.on(&holders), |script, lock| script.arg(holder::alone(lock.owner)))
+    locks.fold(GIVE_BACK.on(&holders), |script, lock| script.arg(holder::alone(lock.owner)))
 }
 
 /// Gives back a claim or a place in the queue.
 pub(super) fn release(name: &Name, keys: &NameKeys, owner: OwnerId, used: u64) -> Invocation {
     let alone = if name.family() == Family::Lock { holder::alone(owner) } else { String::new() };
-    SCRIPTS
-        .release
-        .on(&keys.all())
-        .arg(name.family().word())
-        .arg(holder::owner_text(owner))
-        .arg(used)
-        .arg(alone)
+    RELEASE.on(&keys.all()).arg(name.family().word()).arg(holder::owner_text(owner)).arg(used).arg(alone)
 }

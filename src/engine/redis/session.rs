@@ -28,6 +28,8 @@ pub(super) struct Session {
     pub(super) keys: Keys,
     pub(super) copies: Copies,
     pub(super) seat: Seat,
+    /// Others than leasehold are said to use these names too.
+    pub(super) strangers: bool,
 }
 
 impl Session {

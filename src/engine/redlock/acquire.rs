@@ -12,7 +12,7 @@ use super::owners::Held;
 use super::quorum::{Failures, Quorum, STRAGGLERS};
 use super::reply::{self, Said};
 use super::rules::{Commit, Committed, Poll, Vote, committed, poll};
-use super::scripts::SCRIPTS;
+use super::scripts::{COMMIT, RELEASE, VOTE};
 use crate::claim::{Answer, Ask, Grant, Pause};
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -192,7 +192,7 @@ impl Round<'_> {
         let until = Instant::now() + ask.lease.mul_f64(1.01) + limit;
         let releasing = quorum.releasing.subscribe();
         let insisting = insist(Arc::downgrade(node), until, limit, move |_| {
-            SCRIPTS.release.on(&keys.all()).arg(&owner).arg(stamp).arg("claim")
+            RELEASE.on(&keys.all()).arg(&owner).arg(stamp).arg("claim")
         });
         quorum.runtime.spawn(async move {
             insisting.await;
@@ -217,7 +217,7 @@ impl Round<'_> {
                     voted.changed().await.ok();
                     let answer = node
                         .run_within::<Vec<Vec<u8>>>(limit, |connected| {
-                            let script = SCRIPTS.commit.on(&keys.all()).arg(&owner).arg(stamp);
+                            let script = COMMIT.on(&keys.all()).arg(&owner).arg(stamp);
                             script.arg(first).arg(last).arg(&connected.facts.run_id)
                         })
                         .await;
@@ -266,7 +266,7 @@ async fn vote(
         let answer: Vec<Vec<u8>> = node
             .run_within(left, |connected| {
                 let not_after = clock.unwrap_or_else(|| connected.server_now()) + micros(limit);
-                let script = SCRIPTS.vote.on(&keys.all()).arg(owner_text(ask.owner)).arg(stamp);
+                let script = VOTE.on(&keys.all()).arg(owner_text(ask.owner)).arg(stamp);
                 let script = script.arg(if shared { "shared" } else { "all" }).arg(micros(ask.lease));
                 let script = script.arg(tokens_of(ask)).arg(u8::from(ask.wait));
                 script.arg(&connected.facts.run_id).arg(not_after).arg(who).arg(proposed)

@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use super::keys::{FLOOR, LONGEST, MEMBER, MISSED, TOP};
 use super::node::{Node, Nodes};
 use super::rules::{Seen, Standing, standings};
-use super::scripts::SCRIPTS;
+use super::scripts::{ADMIT, INSPECT};
 use crate::error::{Error, Result};
 use crate::redis::micros;
 
@@ -179,7 +179,7 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     // Not everybody may read it.
     let config: HashMap<String, String> = config.query_async(&mut connection).await.unwrap_or_default();
     let says = |name: &str, value: &str| config.get(name).is_some_and(|found| found == value);
-    let script = SCRIPTS.inspect.on(&[MEMBER, TOP, FLOOR, MISSED, LONGEST]).arg(micros(max_lease));
+    let script = INSPECT.on(&[MEMBER, TOP, FLOOR, MISSED, LONGEST]).arg(micros(max_lease));
     let (mark, top, now, missed, longest): (String, u64, u64, u64, u64) =
         node.link.call(&connected, pin!(script.call(&mut connection))).await?;
     let seen = Seen {
@@ -200,7 +200,7 @@ async fn admit(node: &Node, seen: &Seen, floor: u64) -> Result<bool> {
             // What was seen is old by then.
             let not_after = seen.now + micros(LIMIT);
             let mark = seen.mark.as_deref().unwrap_or_default();
-            let script = SCRIPTS.admit.on(&[MEMBER, TOP, FLOOR, MISSED]);
+            let script = ADMIT.on(&[MEMBER, TOP, FLOOR, MISSED]);
             script.arg(mark).arg(&seen.run).arg(floor).arg(not_after)
         })
         .await?;

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use super::quorum::{LIMIT, Quorum};
 use super::reply;
-use super::scripts::SCRIPTS;
+use super::scripts::{BREAK, LOOK};
 use crate::claim::{Claim, OwnerId};
 use crate::engine::View;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::name::{Family, Name};
 use crate::redis::holder::owner_text;
-use crate::redis::scan::scan;
+use crate::redis::scan::{in_use, scan};
 use crate::redis::script::{Invocation, Script};
 
 /// A script about a name that no owner asks for.
@@ -25,7 +25,7 @@ pub(super) async fn look(quorum: &Quorum, name: &Name) -> Result<View> {
     if name.family() != Family::Lock {
         return Ok(View::default());
     }
-    let (looks, _): (Vec<reply::Look>, _) = quorum.everywhere(about(quorum, name, &SCRIPTS.look)?).await?;
+    let (looks, _): (Vec<reply::Look>, _) = quorum.everywhere(about(quorum, name, &LOOK)?).await?;
     Ok(reply::view(quorum.nodes.len(), &looks))
 }
 
@@ -34,7 +34,7 @@ pub(super) async fn break_claims(quorum: &Quorum, name: &Name) -> Result<Vec<Cla
     if name.family() != Family::Lock {
         return Ok(Vec::new());
     }
-    let script = about(quorum, name, &SCRIPTS.break_claims)?;
+    let script = about(quorum, name, &BREAK)?;
     let (broken, _): (Vec<reply::Broken>, _) = quorum.everywhere(script).await?;
     Ok(reply::broken(quorum.nodes.len(), &broken))
 }
@@ -47,28 +47,11 @@ pub(super) async fn list(
     after: Option<&str>,
     limit: usize,
 ) -> Result<Vec<(Name, View)>> {
-    let mut found = Vec::new();
     if family != Family::Lock {
-        return Ok(found);
+        return Ok(Vec::new());
     }
-    let wanted = names(quorum, prefix)
-        .await?
-        .into_iter()
-        .filter(|name| name.as_str().starts_with(prefix) && after.is_none_or(|after| name.as_str() > after));
-    for name in wanted {
-        if found.len() == limit {
-            break;
-        }
-        // With names that are keys as they are, a key may be anything.
-        let view = match look(quorum, &name).await {
-            Err(Error::Engine { .. }) => continue,
-            view => view?,
-        };
-        if !view.claims.is_empty() || view.waiting > 0 {
-            found.push((name, view));
-        }
-    }
-    Ok(found)
+    let look = |name| async move { look(quorum, &name).await };
+    in_use(names(quorum, prefix).await?, prefix, after, limit, look).await
 }
 
 /// The names that start with a prefix, at any server.

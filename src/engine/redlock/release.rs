@@ -10,7 +10,7 @@ use super::keys::OwnerKeys;
 use super::node::insist;
 use super::quorum::{LIMIT, Quorum};
 use super::rules::{self, Left, Verdict};
-use super::scripts::SCRIPTS;
+use super::scripts::RELEASE;
 use crate::claim::{OwnerId, Released};
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -34,7 +34,7 @@ pub(super) fn leave(
         let (keys, runtime) = (Arc::clone(keys), quorum.runtime.clone());
         let releasing = quorum.releasing.subscribe();
         let script =
-            move |_: &Connected| SCRIPTS.release.on(&keys.all()).arg(owner_text(owner)).arg(stamp).arg("all");
+            move |_: &Connected| RELEASE.on(&keys.all()).arg(owner_text(owner)).arg(stamp).arg("all");
         async move {
             let answer = node.run_within(limit, &script).await;
             if touched & 1 << node.number != 0 && answer.as_ref().is_err_and(Error::is_retryable) {

@@ -11,7 +11,7 @@ use super::owners::Held;
 use super::quorum::Quorum;
 use super::release::leave;
 use super::rules::{self, Kept, Verdict};
-use super::scripts::SCRIPTS;
+use super::scripts::RENEW;
 use crate::claim::OwnerId;
 use crate::engine::{Renewal, Renewed};
 use crate::error::Result;
@@ -65,7 +65,7 @@ pub(super) async fn renew(quorum: &Quorum, renewals: &[Renewal]) -> Result<Vec<R
                 for OwnerKeys { holder, token, state, ends, gone, .. } in keys.iter().map(|keys| &**keys) {
                     all.extend([holder, token, state, ends, gone].map(String::as_str));
                 }
-                SCRIPTS.renew.on(&all).arg(&connected.facts.run_id).arg(round).arg(&*args)
+                RENEW.on(&all).arg(&connected.facts.run_id).arg(round).arg(&*args)
             };
             let say = |answer: Result<Vec<u64>>| {
                 if answer.as_ref().is_ok_and(Vec::is_empty) {

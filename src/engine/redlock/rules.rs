@@ -101,16 +101,11 @@ pub fn poll(votes: &[Option<Vote>]) -> Poll {
     if granted + open >= needed {
         return Poll::Open;
     }
-    let held = taken.iter().any(|(_, by)| taken.iter().filter(|(_, other)| other == by).count() >= needed);
-    if !held && open > 0 && taken.len() + open >= needed {
+    let most = taken.iter().map(|(_, by)| taken.iter().filter(|(_, other)| other == by).count()).max();
+    let most = most.unwrap_or(0);
+    if most < needed {
         // It can not be had; by whom it is held is worth a moment.
-        let most = taken.iter().map(|(_, by)| taken.iter().filter(|(_, other)| other == by).count()).max();
-        if most.unwrap_or(0) + open >= needed {
-            return Poll::Open;
-        }
-    }
-    if !held {
-        return Poll::Split;
+        return if open > 0 && most + open >= needed { Poll::Open } else { Poll::Split };
     }
     taken.sort_unstable_by_key(|(left, _)| *left);
     let missing = needed - granted;
@@ -196,9 +191,7 @@ pub enum Verdict {
 
 /// Counts what the servers said to a renewal.
 pub fn renewed(answers: &[Option<Kept>]) -> Verdict {
-    let still = answers.iter().filter(|answer| **answer == Some(Kept::Still)).count();
-    let silent = answers.iter().filter(|answer| **answer == Some(Kept::Silent)).count();
-    verdict(answers.len(), still, silent, answers.iter().filter(|answer| answer.is_none()).count())
+    verdict(answers, Kept::Still, Kept::Silent)
 }
 
 /// What a server says to a release.
@@ -216,13 +209,13 @@ pub enum Left {
 
 /// Counts what the servers said to a release: *yes* if a majority had the claim.
 pub fn released(answers: &[Option<Left>]) -> Verdict {
-    let removed = answers.iter().filter(|answer| **answer == Some(Left::Claim)).count();
-    let silent = answers.iter().filter(|answer| **answer == Some(Left::Silent)).count();
-    verdict(answers.len(), removed, silent, answers.iter().filter(|answer| answer.is_none()).count())
+    verdict(answers, Left::Claim, Left::Silent)
 }
 
-fn verdict(servers: usize, yes: usize, silent: usize, open: usize) -> Verdict {
-    let needed = majority(servers);
+fn verdict<A: PartialEq>(answers: &[Option<A>], yes: A, silent: A) -> Verdict {
+    let count = |wanted: Option<A>| answers.iter().filter(|answer| **answer == wanted).count();
+    let (yes, silent, open) = (count(Some(yes)), count(Some(silent)), count(None));
+    let needed = majority(answers.len());
     if yes >= needed {
         Verdict::Yes
     } else if yes + silent + open < needed {
