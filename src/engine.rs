@@ -56,6 +56,8 @@ pub(crate) mod sql;
 #[cfg(feature = "_server")]
 pub(crate) mod supervise;
 pub(crate) mod table;
+#[cfg(feature = "_tls")]
+pub(crate) mod tls;
 #[cfg(feature = "_server")]
 pub(crate) mod url;
 
