@@ -4,42 +4,35 @@
 local shown = string.match(ARGV[1], '^%a+') == 'lock'
 local DAY = 86400000000
 
+-- What is kept as a number, and is 0 if nothing is. `at` is the latest time at which anything was
+-- written, `delay` the longest lock delay of all claims since the name was last free. `ends` is the
+-- end of the sole claim, where the holder's key does not say it; so is `confirmed`.
+local NUMBERS = { 'declared', 'capacity', 'used', 'closed', 'upgrade_until', 'arrivals',
+  'changed_at', 'kept_until', 'ends', 'delay', 'last', 'at' }
+
 local state = {}
 do
-  local found = call('HMGET', STATE, 'format', 'declared', 'capacity', 'used', 'closed', 'upgrader',
-    'upgrade_until', 'arrivals', 'changes', 'changed_at', 'kept_until', 'holder', 'ends',
-    'confirmed', 'delay', 'strangers', 'last', 'at')
+  local found = call('HMGET', STATE, 'format', 'upgrader', 'changes', 'holder', 'confirmed',
+    'strangers', unpack(NUMBERS))
   if found[1] and found[1] ~= '1' then
     return redis.error_reply('LEASEHOLD format ' .. found[1])
   end
   state.stored = found[1]
-  state.declared = tonumber(found[2] or 0)
-  state.capacity = tonumber(found[3] or 0)
-  state.used = tonumber(found[4] or 0)
-  state.closed = tonumber(found[5] or 0)
-  state.upgrader = found[6] or nil
-  if state.upgrader == '' then state.upgrader = nil end
-  state.upgrade_until = tonumber(found[7] or 0)
-  state.arrivals = tonumber(found[8] or 0)
-  state.changes = found[9] and found[9] ~= '' and tonumber(found[9]) or nil
-  state.changed_at = tonumber(found[10] or 0)
-  state.kept_until = tonumber(found[11] or 0) * 1000
+  state.upgrader = found[2] ~= '' and found[2] or nil
+  -- Nothing if changes are not logged.
+  state.changes = tonumber(found[3] or '')
   -- What we left at the holder's key: the `sole` claim, `shared`, `closed`, or nothing.
-  state.holder = found[12] or ''
-  -- The end of the sole claim and whether it is confirmed, where the holder's key does not say it.
-  state.ends, state.confirmed = tonumber(found[13] or 0), found[14] == '1'
-  -- The longest lock delay of all claims since the name was last free.
-  state.delay = tonumber(found[15] or 0)
+  state.holder = found[4] or ''
+  state.confirmed = found[5] == '1'
   -- When a stranger was last seen (0 is never), when the name was last left free for strangers, and
   -- until when it is left free.
-  local seen, free_at, free_until = string.match(found[16] or '0 0 0', '^(%d+) (%d+) (%d+)$')
+  local seen, free_at, free_until = string.match(found[6] or '0 0 0', '^(%d+) (%d+) (%d+)$')
   state.seen, state.free_at = tonumber(seen), tonumber(free_at)
   state.free_until = tonumber(free_until)
   -- By a clock that was set back since.
   if state.free_at > now then state.free_at, state.free_until = now, 0 end
-  state.last = tonumber(found[17] or 0)
-  -- The latest time at which anything of it was written.
-  state.at = tonumber(found[18] or 0)
+  for i, name in ipairs(NUMBERS) do state[name] = tonumber(found[i + 6] or 0) end
+  state.kept_until = state.kept_until * 1000
 end
 
 -- The highest token that was reserved. While a lock has a state, it is there.

@@ -69,38 +69,35 @@ impl Node {
         }
     }
 
-    /// Runs a renewal, and says what became of it within a time. A server that owes the answer to
-    /// an earlier one is sent nothing: when it comes back it has other things to do than renewals
-    /// of long ago.
-    pub(super) async fn renew<T: FromRedisValue>(
-        &self,
+    /// Runs a renewal within a time. A server that owes the answer to an earlier one is sent
+    /// nothing: when it comes back it has other things to do than renewals of long ago.
+    pub(super) async fn renew<T: FromRedisValue + Send + 'static>(
+        self: Arc<Node>,
         limit: Duration,
         script: impl FnOnce(&Connected) -> Invocation,
-        say: impl FnOnce(Result<T>),
-    ) {
+    ) -> Result<T> {
         if self.overdue.load(Ordering::Acquire) > 0 {
-            return say(Err(self.silent()));
+            return Err(self.silent());
         }
         let give_up = Instant::now() + limit;
-        let connected = match tokio::time::timeout_at(give_up, self.link.connected()).await {
-            Ok(Ok(connected)) => connected,
-            Ok(Err(error)) => return say(Err(error)),
-            Err(_) => return say(Err(self.silent())),
-        };
-        let invocation = script(&connected);
-        let mut connection = connected.connection.clone();
-        let mut call = pin!(invocation.call(&mut connection));
-        let mut call = pin!(self.link.call(&connected, call.as_mut()));
-        match tokio::time::timeout_at(give_up, &mut call).await {
-            Ok(answer) => say(answer),
-            Err(_) => {
-                self.overdue.fetch_add(1, Ordering::AcqRel);
-                say(Err(self.silent()));
-                // It ends with the connection, if not before.
-                call.await.ok();
-                self.overdue.fetch_sub(1, Ordering::AcqRel);
-            }
+        let connected = tokio::time::timeout_at(give_up, self.link.connected()).await;
+        let connected = connected.unwrap_or_else(|_| Err(self.silent()))?;
+        let (node, script) = (Arc::clone(&self), script(&connected));
+        let mut call = tokio::spawn(async move {
+            let mut connection = connected.connection.clone();
+            node.link.call(&connected, pin!(script.call(&mut connection))).await
+        });
+        if let Ok(Ok(answer)) = tokio::time::timeout_at(give_up, &mut call).await {
+            return answer;
         }
+        let silent = self.silent();
+        self.overdue.fetch_add(1, Ordering::AcqRel);
+        tokio::spawn(async move {
+            // It ends with the connection, if not before.
+            call.await.ok();
+            self.overdue.fetch_sub(1, Ordering::AcqRel);
+        });
+        Err(silent)
     }
 
     /// The error for a server that does not answer in time.

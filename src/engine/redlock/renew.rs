@@ -4,8 +4,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 use super::keys::{MEMBER, OwnerKeys, TOP};
 use super::owners::Held;
 use super::quorum::Quorum;
@@ -56,28 +54,23 @@ pub(super) async fn renew(quorum: &Quorum, renewals: &[Renewal]) -> Result<Vec<R
         ]);
     }
     let (keys, args) = (Arc::new(keys), Arc::new(args));
-    let (send, mut answers) = mpsc::unbounded_channel();
-    for node in quorum.nodes.iter() {
-        let (node, send, keys, args) = (Arc::clone(node), send.clone(), Arc::clone(&keys), Arc::clone(&args));
-        quorum.runtime.spawn(async move {
-            let script = |connected: &Connected| {
-                let mut all = vec![MEMBER, TOP];
-                for OwnerKeys { holder, token, state, ends, gone, .. } in keys.iter().map(|keys| &**keys) {
-                    all.extend([holder, token, state, ends, gone].map(String::as_str));
-                }
-                RENEW.on(&all).arg(&connected.facts.run_id).arg(round).arg(&*args)
-            };
-            let say = |answer: Result<Vec<u64>>| {
-                if answer.as_ref().is_ok_and(Vec::is_empty) {
-                    node.not_a_member();
-                }
-                // Nobody listens when it is decided.
-                send.send((node.number, answer.unwrap_or_default())).ok();
-            };
-            node.renew(limit, script, say).await;
-        });
-    }
-    drop(send);
+    let mut answers = quorum.broadcast(|node| {
+        let (keys, args) = (Arc::clone(&keys), Arc::clone(&args));
+        let script = move |connected: &Connected| {
+            let mut all = vec![MEMBER, TOP];
+            for OwnerKeys { holder, token, state, ends, gone, .. } in keys.iter().map(|keys| &**keys) {
+                all.extend([holder, token, state, ends, gone].map(String::as_str));
+            }
+            RENEW.on(&all).arg(&connected.facts.run_id).arg(round).arg(&*args)
+        };
+        async move {
+            let answer: Result<Vec<u64>> = Arc::clone(&node).renew(limit, script).await;
+            if answer.as_ref().is_ok_and(Vec::is_empty) {
+                node.not_a_member();
+            }
+            answer.unwrap_or_default()
+        }
+    });
     let known: Vec<Option<Vec<u64>>> = {
         let owners_known = quorum.owners.lock();
         let held = |renewal: &Renewal| owners_known.get(&renewal.owner)?.held.as_ref();
