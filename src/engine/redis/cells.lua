@@ -1,8 +1,6 @@
 -- Cells. KEYS: the cells of one call. Each is a string, `VERSION BYTES`, that expires. The version
 -- is also the time of the change in microseconds: two scripts take longer than that.
-local call = redis.call
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
+
 -- Not before the last change of any of the cells, although the server's clock may have been set
 -- back.
 local time = now
@@ -28,8 +26,8 @@ local function write()
   for cell, change in pairs(changes) do
     local key = KEYS[cell]
     if change then
-      local version = string.format('%.0f ', math.max(versions[cell] + 1, time))
-      local lives = string.format('%.0f', math.max(1, math.ceil(change[2] / 1000)))
+      local version = text(math.max(versions[cell] + 1, time)) .. ' '
+      local lives = text(math.max(1, math.ceil(change[2] / 1000)))
       call('SET', key, version .. change[1], 'PX', lives)
     else
       call('DEL', key)

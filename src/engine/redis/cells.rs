@@ -110,9 +110,9 @@ fn twin_script(twin: &Twin) -> &'static Script {
         let quick = shortcut.map_or_else(String::new, |shortcut| {
             include_str!("one_cell.lua").replace("-- SHORTCUT", shortcut)
         });
-        let head = include_str!("cells.lua");
+        let (clock, cells) = (include_str!("../../redis/clock.lua"), include_str!("cells.lua"));
         let text = format!(
-            "{quick}\n{head}\nlocal function step(values, now, arguments, put, delete)\n{body}\nend\n\
+            "{clock}\n{quick}\n{cells}\nlocal function step(values, now, arguments, put, delete)\n{body}\nend\n\
              local answer = step(values, time, ARGV, put, delete)\nwrite()\nreturn answer\n"
         );
         Box::leak(Box::new(Script::new(text.leak())))

@@ -1,10 +1,6 @@
 -- Renews many claims. KEYS: holder, state, ends, queue, log for each. ARGV: for each its family,
 -- owner and lease. Answers 1 for each that was renewed, 0 for each that is gone.
-local call = redis.call
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
 local CONFIRM, GRACE, HOUR, DAY = 3000000, 10000000, 3600000000, 86400000000
-local function text(number) return string.format('%d', number) end
 
 -- Gives the holder's key so many milliseconds more, and writes there what has changed.
 local function show(holder, held, kind, lease, left)

@@ -27,7 +27,7 @@ macro_rules! by_the_rules {
     };
 }
 
-static TAKE: LazyLock<Script> = script!("take.lua");
+static TAKE: LazyLock<Script> = script!("../../redis/clock.lua", "take.lua");
 static GIVE_BACK: LazyLock<Script> = script!("give_back.lua");
 pub(super) static ASK: LazyLock<Script> = by_the_rules!([], ["join.lua"], "ask.lua");
 static RELEASE: LazyLock<Script> =
@@ -37,8 +37,9 @@ pub(super) static RESIZE: LazyLock<Script> = by_the_rules!([], [], "resize.lua")
 pub(super) static BREAK: LazyLock<Script> = by_the_rules!(["../../redis/full_memory.lua"], [], "break.lua");
 pub(super) static LOOK: LazyLock<Script> =
     by_the_rules!([], ["look_head.lua", "../../redis/full_memory.lua"], "look.lua");
-pub(super) static RENEW: LazyLock<Script> = script!("../../redis/read.lua", "holder.lua", "renew.lua");
-pub(super) static SWAP: LazyLock<Script> = script!("cells.lua", "swap.lua");
+pub(super) static RENEW: LazyLock<Script> =
+    script!("../../redis/clock.lua", "../../redis/read.lua", "holder.lua", "renew.lua");
+pub(super) static SWAP: LazyLock<Script> = script!("../../redis/clock.lua", "cells.lua", "swap.lua");
 
 /// A lock to be taken if it is free.
 pub(super) struct Take {

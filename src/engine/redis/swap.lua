@@ -14,6 +14,6 @@ if swaps then
 end
 local found = {}
 for cell = 1, #KEYS do
-  found[cell] = { string.format('%.0f', versions[cell]), values[cell] or '' }
+  found[cell] = { text(versions[cell]), values[cell] or '' }
 end
-return { string.format('%.0f', now), found }
+return { text(now), found }

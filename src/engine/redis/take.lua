@@ -1,15 +1,9 @@
 -- Takes free locks. KEYS: for each its holder, token and state. ARGV: not after; since; then for
 -- each lock the holder's text before the token and after it, and the lease in ms. Answers for each
 -- the token, or 0 if the rules must decide. Answers nothing if the request came too late.
-local call = redis.call
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
+
 -- The askers have gone: whatever they would get, nobody would hold.
 if now > tonumber(ARGV[1]) then return {} end
-
-local function text(number)
-  return string.format('%d', number)
-end
 
 -- A counter below this is not good: it was gone and counts from 1, or it is from before the client
 -- connected (`since`) and may have missed tokens in a fail-over, or its lifetime was not refreshed

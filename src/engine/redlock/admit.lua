@@ -1,8 +1,5 @@
 -- Lets a server vote. KEYS: member, top, floor, missed. ARGV: the mark that was seen, run, floor,
 -- not after. Answers 1, or 0 if the mark is another one by now.
-local call = redis.call
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
 local mark = call('GET', KEYS[1]) or ''
 if mark == ARGV[2] then return 1 end
 if mark ~= ARGV[1] or now > tonumber(ARGV[4]) then return 0 end

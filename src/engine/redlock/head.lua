@@ -1,21 +1,14 @@
--- What every script of a name begins with. tests/redlock_model/spec.rs has the same rules; what the
--- keys mean is in docs/redlock.md. KEYS: holder, counter, state, ends, queue, gone, member, top,
--- floor. ARGV: owner, stamp, and what the script says.
-local HOLDER, TOKEN, STATE, ENDS, QUEUE, GONE, MEMBER, TOP, FLOOR = unpack(KEYS)
-local owner, stamp = ARGV[1], tonumber(ARGV[2])
-local call = redis.call
+-- What is known of a name and of an owner at this server, and how it is written. What the keys mean
+-- is in docs/redlock.md; tests/redlock_model/spec.rs has the same rules.
+local HOLDER, TOKEN, STATE, ENDS, QUEUE, GONE, MEMBER, TOP, FLOOR
+local owner, stamp
+-- How a key is read that may be of another type.
+local get = redis.call
 
 local MARK, SHARED = 'redlock/1 ', 'redlock/1 shared'
 local PATIENCE, DAY = 5000000, 86400
 -- How long a release is remembered that came before what it undoes, in ms.
 local REMEMBERED = 10000
-
-local function text(number)
-  return string.format('%.0f', number)
-end
-
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
 
 -- A server's clock may run a little faster than the client's: a claim here outlives what its owner
 -- believes.
@@ -24,10 +17,9 @@ local function life(lease)
 end
 
 -- What is at the holder's key: nothing, an owner, `shared`, or a stranger's.
-local held = call('GET', HOLDER)
-local kind, holder_of
+local held, kind, holder_of
 local function read_holder()
-  kind, holder_of = nil, nil
+  held, kind, holder_of = get('GET', HOLDER), nil, nil
   if not held then return end
   if held == SHARED then
     kind = 'shared'
@@ -38,7 +30,6 @@ local function read_holder()
     kind = 'stranger'
   end
 end
-read_holder()
 
 -- Readers whose time is over go; the mark goes with the last of them.
 local function forget_reader(reader)
@@ -58,7 +49,6 @@ local function expire_readers()
   end
   if call('ZCARD', ENDS) == 0 then
     call('DEL', HOLDER)
-    held = false
     read_holder()
   end
 end
@@ -83,7 +73,7 @@ end
 
 -- The counter, and who raised it.
 local function counter()
-  local number, by = string.match(call('GET', TOKEN) or '0 -', '^(%d+) (%S+)$')
+  local number, by = string.match(get('GET', TOKEN) or '0 -', '^(%d+) (%S+)$')
   return tonumber(number), by
 end
 
@@ -102,6 +92,18 @@ end
 local function show_readers()
   local last = call('ZREVRANGE', ENDS, 0, 0, 'WITHSCORES')
   call('SET', HOLDER, SHARED, 'PX', text(math.max(math.ceil((last[2] - now) / 1000), 1)))
+end
+
+-- Writes the owner's claim.
+local function store(claim, shared, lease)
+  if shared then
+    call('ZADD', ENDS, text(now + life(lease) * 1000), owner)
+    call('HSET', STATE, 'C' .. owner, claim)
+    keep_readers()
+    show_readers()
+  else
+    call('SET', HOLDER, MARK .. claim, 'PX', text(life(lease)))
+  end
 end
 
 local function leave_queue(waiter)

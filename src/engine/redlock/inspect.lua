@@ -1,10 +1,6 @@
 -- What a server knows of its membership. KEYS: member, top, floor, missed, longest. ARGV: our
 -- longest lease in µs. Answers mark, top, the time, how long ago the mark was first missed, and the
 -- longest lease that anybody may take.
-local call = redis.call
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-local function text(number) return string.format('%.0f', number) end
 local mark = call('GET', KEYS[1])
 if not mark then call('SET', KEYS[4], text(now), 'NX') end
 local missed = mark and now or tonumber(call('GET', KEYS[4]) or now)

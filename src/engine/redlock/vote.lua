@@ -102,15 +102,7 @@ else
   last = (last == 0 and math.max(base, now - 1) or base) + 1
 end
 set_counter(last, owner)
-local claim = claim_text(ARGV[5], token, ARGV[4], ARGV[2], who)
-if shared then
-  call('ZADD', ENDS, text(now + life(lease) * 1000), owner)
-  call('HSET', STATE, 'C' .. owner, claim)
-  keep_readers()
-  show_readers()
-else
-  call('SET', HOLDER, MARK .. claim, 'PX', text(life(lease)))
-end
+store(claim_text(ARGV[5], token, ARGV[4], ARGV[2], who), shared, lease)
 if token == '0' then return { 'granted', text(last) } end
 leave_queue(owner)
 -- Those who can share come in together.

@@ -21,10 +21,17 @@ macro_rules! script {
     };
 }
 
-const VOTE: &str = script!("vote_head.lua", "head.lua", "vote.lua");
-const COMMIT: &str = script!("head.lua", "commit.lua");
-const RELEASE: &str = script!("release_head.lua", "../../redis/full_memory.lua", "head.lua", "release.lua");
-const RENEW: &str = script!("../../redis/read.lua", "renew.lua");
+const VOTE: &str = script!("vote_head.lua", "../../redis/clock.lua", "head.lua", "one.lua", "vote.lua");
+const COMMIT: &str = script!("../../redis/clock.lua", "head.lua", "one.lua", "commit.lua");
+const RELEASE: &str = script!(
+    "release_head.lua",
+    "../../redis/full_memory.lua",
+    "../../redis/clock.lua",
+    "head.lua",
+    "one.lua",
+    "release.lua"
+);
+const RENEW: &str = script!("../../redis/read.lua", "../../redis/clock.lua", "head.lua", "renew.lua");
 
 const OWNERS: u8 = 3;
 const LEASE: &str = "60000000";
