@@ -11,12 +11,13 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{ConnectionInfo, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{ConnectionInfo, RedisResult, Value};
 
 use super::address::{client, like};
-use super::errors::{ENGINE, REDIS};
+use super::errors::REDIS;
 use super::link::{Answered, Connected, Heard, Link, Server};
-use super::requirements::{Facts, Target};
+use super::requirements::Target;
 use super::script::Invocation;
 use super::slots::{SlotMap, slot_of};
 use super::source::Source;
@@ -116,8 +117,7 @@ impl Cluster {
     pub(crate) async fn member(&self, key: &str) -> Result<Arc<Link>> {
         let slot = slot_of(key);
         let member = self.member_of(slot).ok_or_else(|| {
-            let what = format!("no member of the cluster has slot {slot}; is the cluster complete?");
-            Error::Unavailable { engine: ENGINE, what, source: None }
+            REDIS.unavailable(format!("no member of the cluster has slot {slot}; is the cluster complete?"))
         })?;
         self.link(&member).await
     }
@@ -331,13 +331,10 @@ impl Cluster {
 
     /// Asks any member where the slots are.
     async fn learn(&self) -> Result<()> {
-        let links: Vec<Arc<Link>> = self.state().links.values().cloned().collect();
-        for link in links {
+        for link in self.links() {
             let Some(connected) = link.connected_now() else { continue };
             let mut connection = connected.connection.clone();
-            let asked = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-            let asked = asked.query_async(&mut connection);
-            if let Ok(Ok(slots)) = tokio::time::timeout(MEMBER_LIMIT, asked).await
+            if let Ok(Ok(slots)) = tokio::time::timeout(MEMBER_LIMIT, ask_for_slots(&mut connection)).await
                 && self.read(&slots, link.server())
             {
                 return Ok(());
@@ -350,12 +347,12 @@ impl Cluster {
                 Ok(slots) if self.read(&slots, &server) => return Ok(()),
                 Ok(_) => {
                     let what = format!("`{server}` is in a cluster without slots; is it complete?");
-                    failure = Some(Error::Unavailable { engine: ENGINE, what, source: None });
+                    failure = Some(REDIS.unavailable(what));
                 }
                 Err(error) if error.to_string().contains("cluster support disabled") => {
                     let what =
                         format!("`{server}` is not a member of a cluster; connect to it with `redis://`");
-                    return Err(Error::Engine { engine: ENGINE, what, source: Some(error.into()) });
+                    return Err(Error::Engine { engine: REDIS.engine(), what, source: Some(error.into()) });
                 }
                 Err(error) => failure = Some(REDIS.unreachable(&server, error)),
             }
@@ -385,8 +382,7 @@ impl Cluster {
 
     pub(crate) async fn unsubscribe(&self, channel: &str) -> Result<()> {
         self.state().channels.remove(channel);
-        let links: Vec<Arc<Link>> = self.state().links.values().cloned().collect();
-        for link in links {
+        for link in self.links() {
             link.unsubscribe(channel).await?;
         }
         Ok(())
@@ -418,16 +414,20 @@ impl Cluster {
         format!("the members of the cluster are connected, and some are silent: `{}`", members.join("`, `"))
     }
 
-    /// True if it is so of a member that we know.
-    pub(crate) fn any(&self, so: impl Fn(&Facts) -> bool) -> bool {
-        self.state().links.values().any(|link| link.facts().is_some_and(|facts| so(&facts)))
+    /// The members that are known.
+    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
+        self.state().links.values().cloned().collect()
     }
 }
 
-async fn ask_seed(seed: &ConnectionInfo) -> redis::RedisResult<Value> {
+async fn ask_for_slots(connection: &mut MultiplexedConnection) -> RedisResult<Value> {
+    redis::cmd("CLUSTER").arg("SLOTS").query_async(connection).await
+}
+
+async fn ask_seed(seed: &ConnectionInfo) -> RedisResult<Value> {
     let limit = Some(Duration::from_secs(2));
     let config =
         redis::AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
     let mut connection = client(seed.clone())?.get_multiplexed_async_connection_with_config(&config).await?;
-    redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await
+    ask_for_slots(&mut connection).await
 }

@@ -9,8 +9,6 @@ use crate::error::{Error, Result};
 /// The engine `redis`, to which Sentinel and Cluster belong.
 pub(crate) const REDIS: Label = Label::new("redis");
 
-pub(crate) const ENGINE: &str = REDIS.engine();
-
 /// An answer that a script of the engine `redis` does not give.
 pub(crate) fn strange(what: &str) -> Error {
     REDIS.strange(what)

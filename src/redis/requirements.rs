@@ -30,6 +30,12 @@ pub(crate) struct Facts {
     pub(crate) evicts: bool,
 }
 
+/// A field of what `INFO` says; empty if it is not there.
+pub(crate) fn field<'a>(info: &'a str, name: &str) -> &'a str {
+    let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    found.unwrap_or_default().trim()
+}
+
 impl Target {
     /// A server, for messages.
     pub(crate) fn name(&self, addr: &ConnectionAddr) -> String {
@@ -41,12 +47,7 @@ impl Target {
 
     /// Reads what the server says of itself, and refuses one that can not keep locks.
     pub(crate) fn check(&self, info: &str, server: &str, epoch: u64) -> Result<Facts> {
-        let field = |name: &str| {
-            info.lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-                .unwrap_or_default()
-                .trim()
-        };
+        let field = |name| field(info, name);
         let version = field("redis_version");
         let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
         let version_parts = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));

@@ -117,9 +117,10 @@ impl Topology {
 
     /// True if it is so of a server that we know.
     pub(crate) fn any(&self, so: impl Fn(&Facts) -> bool) -> bool {
+        let is_so = |link: &Arc<Link>| link.facts().is_some_and(|facts| so(&facts));
         match self {
-            Topology::One(link) => link.facts().is_some_and(|facts| so(&facts)),
-            Topology::Cluster(cluster) => cluster.any(so),
+            Topology::One(link) => is_so(link),
+            Topology::Cluster(cluster) => cluster.links().iter().any(is_so),
         }
     }
 }

@@ -8,8 +8,8 @@ use redis::FromRedisValue;
 
 use super::batch::Batcher;
 use crate::claim::Seat;
-use crate::error::{Error, Result};
-use crate::redis::errors;
+use crate::error::Result;
+use crate::redis::errors::REDIS;
 use crate::redis::keys::Keys;
 use crate::redis::link::{Answered, Connected};
 use crate::redis::script::Invocation;
@@ -48,9 +48,8 @@ impl Session {
     /// confirm it, what was done may still last: the outcome is not known.
     pub(super) async fn confirm<T>(&self, answered: &mut Answered<T>) -> Result<()> {
         let connected = Arc::clone(&answered.connected);
-        let unconfirmed = |what: String| Error::Unavailable { engine: errors::ENGINE, what, source: None };
         let Some(wanted) = self.copies.of(connected.replicas.number()) else {
-            return Err(unconfirmed(format!(
+            return Err(REDIS.unavailable(format!(
                 "`wait=majority`: no replica of `{}` is known that could confirm it; add one, or leave `wait` out",
                 connected.addr
             )));
@@ -63,13 +62,13 @@ impl Session {
         // Over the connection of the answer: the server counts what that connection wrote.
         let heard = connected.while_up(pin!(wait.query_async::<u32>(&mut answered.connection))).await;
         let Some(heard) = heard else {
-            return Err(unconfirmed("lost the connection before replicas have confirmed".into()));
+            return Err(REDIS.unavailable("lost the connection before replicas have confirmed"));
         };
-        let heard = heard.map_err(|error| errors::REDIS.failed(&connected.addr.to_string(), error))?;
+        let heard = heard.map_err(|error| REDIS.failed(&connected.addr.to_string(), error))?;
         if heard >= wanted {
             return Ok(());
         }
-        Err(unconfirmed(format!(
+        Err(REDIS.unavailable(format!(
             "only {heard} of the {wanted} replicas that are needed have confirmed in {CONFIRM_LIMIT:?}"
         )))
     }

@@ -22,6 +22,7 @@ use super::rules::{Seen, Standing, standings};
 use super::scripts::{ADMIT, INSPECT};
 use crate::error::{Error, Result};
 use crate::redis::micros;
+use crate::redis::requirements::field;
 
 /// How long a server has to say what it knows.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -162,10 +163,7 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
     let mut info = redis::cmd("INFO");
     info.arg("server");
     let info: String = node.link.call(&connected, pin!(info.query_async(&mut connection))).await?;
-    let field = |name: &str| {
-        info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default().trim()
-    };
-    let run = field("run_id").to_owned();
+    let run = field(&info, "run_id").to_owned();
     if run != connected.facts.run_id {
         let what = format!(
             "`{}` is not always the same server: something stands before it that changes servers without ending connections",
@@ -186,7 +184,7 @@ async fn inspect(node: &Node, max_lease: Duration) -> Result<(Seen, Duration)> {
         run,
         mark: Some(mark).filter(|mark| !mark.is_empty()),
         forgets_nothing: says("appendonly", "yes") && says("appendfsync", "always"),
-        up: Duration::from_secs(field("uptime_in_seconds").parse().unwrap_or(0)),
+        up: Duration::from_secs(field(&info, "uptime_in_seconds").parse().unwrap_or(0)),
         missed: Duration::from_micros(missed),
         top,
         now,
