@@ -148,6 +148,8 @@ impl<'a> Pair<'a> {
             }
         };
         self.latest = self.latest.max(now);
+        // A counter that is written again lives for a day by the clock of then.
+        self.books.iter_mut().for_each(|book| book.counted_since = book.counted_since.min(then));
         self.bench.set_now(then);
     }
 
