@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use leasehold::claim::{Grant, LOG_KEPT, MemoryQueue, OwnerId, PATIENCE, Seat, State, World};
+use leasehold::claim::{Grant, LOG_KEPT, MemoryQueue, OwnerId, PATIENCE, Seat, State, Waiter, World};
 use leasehold::name::{Family, Name};
 
 use crate::bench::Inspected;
@@ -41,6 +41,9 @@ pub(crate) struct Known {
     pub(crate) state: State,
     pub(crate) queue: MemoryQueue,
     pub(crate) changed_at: u64,
+    /// Waiters that were last heard of before the clock was set back: until when they seem to live,
+    /// and when that is over.
+    silent: Vec<(OwnerId, u64, u64)>,
 }
 
 /// Somebody who asked for a name.
@@ -123,7 +126,15 @@ impl Person {
 
 impl Known {
     pub(crate) fn new(floor: u64, now: u64) -> Known {
-        Known { state: State::new(floor), queue: MemoryQueue::default(), changed_at: now }
+        Known { state: State::new(floor), queue: MemoryQueue::default(), changed_at: now, silent: Vec::new() }
+    }
+
+    /// The clock is set back. Who waits by the clock of before is silent when it should have asked
+    /// again by the new one, and has not.
+    pub(crate) fn set_back(&mut self, then: u64) {
+        let over = then + micros(PATIENCE);
+        let before = self.queue.iter().filter(|waiter| waiter.alive_until > over);
+        self.silent.extend(before.map(|waiter| (waiter.owner, waiter.alive_until, over)));
     }
 
     /// The moments at which something ends by itself.
@@ -167,7 +178,13 @@ impl Known {
         // set back. Nobody cuts that until it is the first in the queue. It has not asked since,
         // and the holder's key has outlived it.
         let believed = now + micros(PATIENCE);
-        let silent = self.queue.iter().filter(|waiter| waiter.alive_until > believed);
+        let heard_before = |waiter: &Waiter| {
+            let is_it = |(owner, until, _): &(OwnerId, u64, u64)| {
+                (*owner, *until) == (waiter.owner, waiter.alive_until)
+            };
+            self.silent.iter().any(|silent| is_it(silent) && silent.2 <= now)
+        };
+        let silent = self.queue.iter().filter(|waiter| waiter.alive_until > believed || heard_before(waiter));
         for waiter in silent {
             let Ok(_) = state.release(&mut queue, waiter.owner, 0, world(now));
         }

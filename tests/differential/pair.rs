@@ -144,7 +144,9 @@ impl<'a> Pair<'a> {
             // another story.
             Pass::Back(millis) => {
                 self.count("the clock was set back");
-                (now - millis * MS).max(FrozenRedis::START)
+                let then = (now - millis * MS).max(FrozenRedis::START);
+                self.books.iter_mut().flat_map(|book| &mut book.known).for_each(|known| known.set_back(then));
+                then
             }
         };
         self.latest = self.latest.max(now);
