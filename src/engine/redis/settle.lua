@@ -70,7 +70,7 @@ local function show()
     -- Simple: join.lua and hand_over.lua can do it. A claim that is not confirmed, and ends sooner
     -- than its beginning says because the clock was set back, is not.
     local simple = nothing_else and state.delay == 0 and state.seen == 0
-      and (claim.confirmed or claim.since <= now)
+      and (claim.confirmed or sole.ends == claim.since + believed(claim))
     local before = kind
     kind = plain and ' ' or not simple and ':' or claim.confirmed and '+' or '?'
     if holder_stale or kind ~= before then
