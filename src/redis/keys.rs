@@ -147,9 +147,7 @@ impl Keys {
 
     /// The patterns that find cells whose names start with `prefix`.
     pub(crate) fn cell_patterns(&self, prefix: &str) -> Vec<String> {
-        let mut escaped = String::new();
-        escape(prefix, &mut escaped);
-        let (start, escaped) = (glob(&self.prefix), glob(&escaped));
+        let (start, escaped) = (glob(&self.prefix), glob(&escape(prefix)));
         if self.raw {
             let prefix = glob(prefix);
             vec![format!("{{{prefix}*}}:cell"), format!("{prefix}*{{cell}}")]
