@@ -23,6 +23,7 @@ use crate::nearest::nearest;
 /// | `redlock://HOST:PORT,HOST:PORT,HOST:PORT` | claims at a majority of independent Redis servers |
 /// | `postgres://USER@HOST/DATABASE` | claims in a table of a PostgreSQL database |
 /// | `mysql://USER@HOST/DATABASE` | claims in a table of a MySQL or MariaDB database |
+/// | `postgres://…?shedlock=TABLE`, `mysql://…?shedlock=TABLE` | locks in a table of ShedLock |
 /// | `postgres+advisory://…`, `mysql+advisory://…` | locks of sessions: `pg_advisory_lock`, `GET_LOCK` |
 ///
 /// # Errors

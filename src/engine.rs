@@ -50,6 +50,8 @@ pub mod postgres;
 pub mod redis;
 #[cfg(feature = "redis")]
 pub mod redlock;
+#[cfg(feature = "_sql")]
+pub(crate) mod shedlock;
 pub(crate) mod shown;
 #[cfg(feature = "_sql")]
 pub(crate) mod sql;

@@ -31,6 +31,7 @@ pub(crate) mod promises;
 mod requirements;
 mod rows;
 mod schema;
+mod shedlock;
 mod statement;
 #[cfg(feature = "mysql-tls")]
 mod tls;
@@ -43,6 +44,9 @@ pub(crate) async fn open(url: &str) -> Result<Box<dyn Engine>> {
     let place = Place::parse(url)?;
     if place.advisory {
         return Ok(Box::new(advisory::open(place).await?));
+    }
+    if place.blame.shedlock.is_some() {
+        return Ok(Box::new(shedlock::open(place).await?));
     }
     let seat = random::number()?;
     let (database, now) = Mysql::open(place, seat).await?;

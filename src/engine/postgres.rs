@@ -27,6 +27,7 @@ mod pool;
 pub(crate) mod promises;
 mod schema;
 mod shared;
+mod shedlock;
 mod statements;
 #[cfg(feature = "postgres-tls")]
 mod tls;
@@ -41,6 +42,9 @@ pub(crate) async fn open(url: &str) -> Result<Box<dyn Engine>> {
         return Ok(Box::new(advisory::open(place).await?));
     }
     let seat = random::number()?;
+    if place.shedlock.is_some() {
+        return Ok(Box::new(shedlock::open(place, seat).await?));
+    }
     let (database, now) = Postgres::open(place, seat).await?;
     Ok(Box::new(SqlEngine::open(database, seat, now)?))
 }

@@ -34,3 +34,5 @@ mod tries;
 pub(crate) use self::database::*;
 pub(crate) use self::engine::SqlEngine;
 pub(crate) use self::row::Found;
+pub(crate) use self::server_clock::ServerClock;
+pub(crate) use self::tries::jitter;

@@ -277,7 +277,6 @@ impl UrlOption<'_> {
     }
 
     /// The value as a duration.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "some engines have no such option"))]
     pub(crate) fn duration(&self, range: RangeInclusive<Duration>) -> Result<Duration> {
         let why = match duration::parse(&self.value) {
             Ok(duration) if range.contains(&duration) => return Ok(duration),

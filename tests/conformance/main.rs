@@ -50,6 +50,8 @@ mod schedule;
 mod semaphore;
 #[path = "../servers/mod.rs"]
 mod servers;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod shedlock;
 #[cfg(feature = "once")]
 mod stored;
 #[cfg(all(feature = "once", any(feature = "mysql", feature = "postgres")))]

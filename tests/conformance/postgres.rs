@@ -19,6 +19,7 @@ use crate::{Case, Group, cases};
 pub(crate) fn groups() -> Vec<Group> {
     let group = |name, cases| Group { name, missing: None, cases };
     let mut groups = advisory::groups();
+    groups.extend(crate::shedlock::groups(crate::engines::postgres::shedlock()));
     groups.extend([
         group("access", access::cases()),
         group("guarding", guarding::cases()),

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the clients of others that tests/interop runs, in the versions that are pinned beside this file, into
-# target/interop. What is there already is left as it is. A client whose language is not installed is left out.
+# Installs the clients of others that tests/interop and tests/conformance run, in the versions that are pinned beside this
+# file, into target/interop. What is there already is left as it is. A client whose language is not installed is left out.
 set -eu
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)
@@ -48,7 +48,14 @@ install_rust() {
   cargo build --quiet --locked --manifest-path rslock/Cargo.toml --target-dir "$into/rust"
 }
 
+install_java() {
+  mkdir "$into/java"
+  cp -r java/pom.xml java/src "$into/java"
+  (cd "$into/java" && mvn --quiet --batch-mode package)
+}
+
 install python python3 python/requirements.txt
 install node npm node/package.json node/package-lock.json
 install go go go/main.go go/go.mod go/go.sum
 install rust cargo rslock/src/main.rs rslock/Cargo.toml rslock/Cargo.lock
+install java mvn java/pom.xml java/src/main/java/Stranger.java

@@ -61,6 +61,8 @@ pub(super) struct Blame {
     pub(super) server: String,
     pub(super) database: String,
     pub(super) tables: Tables,
+    /// The table of ShedLock that is used instead.
+    pub(super) shedlock: Option<String>,
 }
 
 impl Blame {
@@ -84,6 +86,14 @@ impl Blame {
         };
         let said = said(&error);
         match code {
+            NO_TABLE | 1051 if self.shedlock.is_some() => broken(
+                format!(
+                    "the table of ShedLock is missing in `{}` on `{server}` ({said}); make it as its \
+                     documentation says",
+                    self.database
+                ),
+                error,
+            ),
             NO_TABLE | 1051 => broken(
                 format!(
                     "a table of `{}` on `{server}` is missing ({said}); connect again to have it made, or \
@@ -201,6 +211,13 @@ impl Blame {
 
     /// The error for a user that lacks rights.
     fn denied(&self, said: &str) -> String {
+        if let Some(table) = &self.shedlock {
+            return format!(
+                "the user is not allowed to do this on `{}`: {said}; it needs SELECT, INSERT and UPDATE on \
+                 `{table}`",
+                self.server
+            );
+        }
         format!(
             "the user is not allowed to do this on `{}`: {said}; it needs SELECT, INSERT, UPDATE and DELETE on \
              {}, and CREATE where they do not exist yet (`leasehold sql mysql` prints how to make them)",

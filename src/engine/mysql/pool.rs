@@ -114,7 +114,7 @@ impl Pool {
     ) -> Attempt<Result<Vec<Answer>, Driver>> {
         let supervisor = self.supervisor(over).await?;
         match send(supervisor, packet).await? {
-            Err(error) if code(&error) == Some(NO_TABLE) => {
+            Err(error) if code(&error) == Some(NO_TABLE) && self.place.blame.shedlock.is_none() => {
                 // Dropped by somebody. All claims are gone with them; who holds one finds out when
                 // it renews.
                 schema::tables(supervisor, &self.place.blame).await?;

@@ -97,6 +97,8 @@ pub(super) enum Value<'a> {
     Null,
     Int(i64),
     Bytes(&'a [u8]),
+    /// A text, compared as the column is that it is compared with.
+    Text(&'a str),
     /// For `in (…)`. Never empty.
     List(Vec<Value<'a>>),
     /// A table of values, for `from (…) w`: names of columns, and rows. Never empty.
@@ -134,6 +136,7 @@ impl Value<'_> {
         match self {
             Value::Null | Value::Int(_) => 20,
             Value::Bytes(bytes) => 2 * bytes.len() + 3,
+            Value::Text(text) => 2 * text.len() + 30,
             Value::List(values) => values.iter().map(Value::length).sum(),
             Value::Table(_, rows) => rows.iter().flatten().map(|value| value.length() + 2).sum(),
         }
@@ -144,6 +147,11 @@ impl Value<'_> {
             Value::Null => out.push_str("null"),
             // Writing to a text never fails.
             Value::Int(number) => drop(write!(out, "{number}")),
+            Value::Text(text) => {
+                out.push_str("convert(");
+                Value::Bytes(text.as_bytes()).write(out);
+                out.push_str(" using utf8mb4)");
+            }
             Value::Bytes(bytes) => {
                 const DIGITS: &[u8; 16] = b"0123456789abcdef";
                 out.push_str("x'");

@@ -1,5 +1,8 @@
 //! What a URL says: where the database is, and how it is used.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use mysql_async::{Opts, OptsBuilder};
 
 use super::certificates::Certificates;
@@ -16,6 +19,8 @@ const SYNTAX: Syntax = Syntax {
     login: LoginPlace::First,
     options: &[
         "table=PREFIX",
+        "shedlock=TABLE",
+        "at_least=DURATION",
         "connections=N",
         "socket=/PATH",
         "sslmode=require",
@@ -47,6 +52,9 @@ const SESSIONS: usize = 32;
 const CONNECTIONS: usize = 8;
 const MOST_CONNECTIONS: usize = 128;
 
+/// What `at_least` may be.
+const AT_LEAST: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(7 * 24 * 60 * 60);
+
 /// What is larger is not sent. A server that allows less refuses it.
 const LARGEST_PACKET: usize = 16 << 20;
 /// How long a server keeps a connection over which nothing comes: the client died.
@@ -59,12 +67,16 @@ pub(super) struct Place {
     pub(super) connections: usize,
     /// Sessions hold the locks.
     pub(super) advisory: bool,
+    /// How long a name stays closed at least in a table of ShedLock.
+    pub(super) at_least: Duration,
     pub(super) blame: Blame,
 }
 
 #[derive(Default)]
 struct Options {
     table: Option<String>,
+    shedlock: Option<String>,
+    at_least: Option<Duration>,
     connections: Option<usize>,
     socket: Option<String>,
     encrypted: bool,
@@ -95,7 +107,7 @@ impl Place {
             // Not what the server says about a socket, which may be on another machine.
             .prefer_socket(false)
             .socket(options.socket.as_deref())
-            .tcp_keepalive(Some(std::time::Duration::from_secs(30)))
+            .tcp_keepalive(Some(Duration::from_secs(30)))
             .stmt_cache_size(0)
             // Given here, they are not asked for: a round trip less.
             .max_allowed_packet(Some(LARGEST_PACKET))
@@ -110,7 +122,8 @@ impl Place {
             password,
             connections: options.connections.unwrap_or(if advisory { SESSIONS } else { CONNECTIONS }),
             advisory,
-            blame: Blame { server, database: database.clone(), tables },
+            at_least: options.at_least.unwrap_or_default(),
+            blame: Blame { server, database: database.clone(), tables, shedlock: options.shedlock },
         })
     }
 }
@@ -136,8 +149,10 @@ impl Options {
         for option in url.options()? {
             let value = option.value.as_str();
             match option.name {
-                "table" if advisory => return Err(option.wrong()),
+                "table" | "shedlock" | "at_least" if advisory => return Err(option.wrong()),
                 "table" if is_prefix(value) => options.table = Some(value.to_owned()),
+                "shedlock" if is_prefix(value) => options.shedlock = Some(value.to_owned()),
+                "at_least" => options.at_least = Some(option.duration(AT_LEAST)?),
                 "connections" => {
                     let count = value.parse().ok().filter(|count| (1..=MOST_CONNECTIONS).contains(count));
                     options.connections = Some(count.ok_or_else(|| option.wrong())?);
@@ -156,6 +171,12 @@ impl Options {
         }
         if options.encrypted && options.socket.is_some() {
             return Err(Error::invalid("a unix socket is not encrypted; leave out `sslmode` or `socket`"));
+        }
+        if options.at_least.is_some() && options.shedlock.is_none() {
+            return Err(Error::invalid("`at_least` is of use with `shedlock=TABLE` only"));
+        }
+        if options.table.is_some() && options.shedlock.is_some() {
+            return Err(Error::invalid("`table` does not go with `shedlock`; leave it out"));
         }
         Ok(options)
     }
@@ -193,6 +214,8 @@ mod tests {
             ("db.example:3306", "`jobs_names`")
         );
         assert!(!place.options.prefer_socket() && place.options.ssl_opts().is_none());
+        let place = Place::parse("mysql://ann@h/app?shedlock=locks&at_least=5m").expect("a URL");
+        assert_eq!((place.blame.shedlock.as_deref(), place.at_least.as_secs()), (Some("locks"), 300));
         let place = Place::parse("mariadb://ann@localhost/app?socket=/run/s").expect("a URL");
         assert_eq!((place.options.socket(), place.blame.server.as_str()), (Some("/run/s"), "/run/s"));
     }
@@ -205,6 +228,9 @@ mod tests {
             ("mysql://h/app", "a user is needed"),
             ("mysql://ann:secret@h/app?table=a`b", "value of `table`"),
             ("mysql://ann:secret@h/app?connections=0", "value of `connections`"),
+            ("mysql://ann:secret@h/app?at_least=30s", "`shedlock=TABLE` only"),
+            ("mysql://ann:secret@h/app?shedlock=a&table=b", "does not go with"),
+            ("mysql://ann:secret@h/app?shedlock=a.b", "value of `shedlock`"),
             ("mysql://ann:secret@h/app?sslmode=maybe", "value of `sslmode`"),
             ("mysql://ann:secret@h/app?sslrootcert=x", "`sslmode=require` only"),
             ("mysql://ann:secret@h/app?sslmode=require&sslcert=x", "together"),

@@ -15,6 +15,8 @@ pub(super) struct Names {
     pub(super) database: String,
     pub(super) user: String,
     pub(super) tables: Tables,
+    /// The table of ShedLock that is used instead.
+    pub(super) shedlock: Option<String>,
 }
 
 impl Names {
@@ -24,6 +26,7 @@ impl Names {
             database: place.database.clone(),
             user: place.user.clone(),
             tables: place.tables.clone(),
+            shedlock: place.shedlock.as_ref().map(|shedlock| shedlock.table.clone()),
         }
     }
 
@@ -85,19 +88,22 @@ impl Names {
                 Failure::Failed(refused(what, error))
             }
             SqlState::UNDEFINED_TABLE => {
-                let what = format!(
-                    "a table is not there any more at `{server}`: {message}; it is made anew if `{}` may do \
-                     that",
-                    self.user
-                );
+                let how = match &self.shedlock {
+                    Some(_) => "make it as ShedLock's documentation says".to_owned(),
+                    None => format!("it is made anew if `{}` may do that", self.user),
+                };
+                let what = format!("a table is not there any more at `{server}`: {message}; {how}");
                 Failure::Failed(unavailable(what, error))
             }
             SqlState::UNDEFINED_COLUMN | SqlState::DATATYPE_MISMATCH | SqlState::UNDEFINED_FUNCTION => {
-                let what = format!(
-                    "`{}` at `{server}` is not a table of leasehold: {message}; choose other tables with \
-                     `table=PREFIX`",
-                    self.tables.names
-                );
+                let what = match &self.shedlock {
+                    Some(table) => format!("`{table}` at `{server}` is not a table of ShedLock: {message}"),
+                    None => format!(
+                        "`{}` at `{server}` is not a table of leasehold: {message}; choose other tables with \
+                         `table=PREFIX`",
+                        self.tables.names
+                    ),
+                };
                 Failure::Failed(refused(what, error))
             }
             SqlState::READ_ONLY_SQL_TRANSACTION => {
@@ -130,6 +136,12 @@ impl Names {
     /// What a role needs that lacks a right.
     pub(super) fn grants_needed(&self, message: &str) -> String {
         let Names { server, user, tables, .. } = self;
+        if let Some(table) = &self.shedlock {
+            return format!(
+                "`{user}` lacks a right at `{server}`: {message}; it needs `grant select, insert, update on \
+                 {table} to \"{user}\"`"
+            );
+        }
         let Tables { names, queue, cells, format } = tables;
         format!(
             "`{user}` lacks a right at `{server}`: {message}; it needs `grant select, insert, update, delete \

@@ -23,6 +23,24 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
     fences: true,
 };
 
+/// What it promises in a table of ShedLock.
+pub(crate) const SHEDLOCK: Guarantees = Guarantees {
+    engine: ENGINE,
+    reach: Reach::Network,
+    exclusion: "while the lease lasts, unless a promoted standby lacks the last grants",
+    tokens: "none",
+    wakes: "polling",
+    after_death: AfterDeath::AfterLease,
+    fair: false,
+    counts: false,
+    upgrades: false,
+    elects: false,
+    cells: false,
+    delays: false,
+    shares: false,
+    fences: false,
+};
+
 /// What it promises where sessions hold the locks.
 pub(crate) const ADVISORY: Guarantees = Guarantees {
     engine: ENGINE,

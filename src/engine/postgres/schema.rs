@@ -52,7 +52,10 @@ pub(super) async fn prepare(
         "select current_setting('server_version_num')::integer, pg_is_in_recovery(), {NOW}, \
          coalesce(bool_and(to_regclass(t.name) is not null), false) from unnest($1) as t (name)"
     );
-    let tables: Vec<&str> = names.tables.all().to_vec();
+    let tables: Vec<&str> = match &names.shedlock {
+        Some(table) => vec![table],
+        None => names.tables.all().to_vec(),
+    };
     let rows = client.query_typed(&query, &[(&tables, Type::TEXT_ARRAY)]).await;
     let row = match rows {
         Ok(rows) => rows.into_iter().next(),
@@ -75,6 +78,9 @@ pub(super) async fn prepare(
             what: format!("`{server}` is a standby; connect to the primary"),
             source: None,
         });
+    }
+    if names.shedlock.is_some() {
+        return if there { Ok(now.max(0).cast_unsigned()) } else { Err(no_shedlock(names)) };
     }
     if !there {
         make(client, names, schema).await?;
@@ -110,6 +116,20 @@ async fn make(client: &Client, names: &Names, schema: Option<&str>) -> Result<()
         if !raced || tried == TRIES {
             return Err(names.no_tables(error));
         }
+    }
+}
+
+/// The table of ShedLock is missing. It is its users' to make.
+fn no_shedlock(names: &Names) -> Error {
+    let table = names.shedlock.as_deref().unwrap_or_default();
+    Error::Engine {
+        engine: ENGINE,
+        what: format!(
+            "there is no table {table} in `{}` at `{}`; `create table {table} (name varchar(64) primary key, \
+             lock_until timestamp not null, locked_at timestamp not null, locked_by varchar(255) not null)`",
+            names.database, names.server
+        ),
+        source: None,
     }
 }
 

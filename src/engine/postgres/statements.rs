@@ -79,11 +79,15 @@ impl Tables {
     }
 
     fn statement(&self, text: &str) -> String {
-        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("--")).collect();
-        let text = lines.join("\n").replace(":now", NOW).replace(":locks", LOCKS);
-        let text = text.replace(":flushed", FLUSHED).replace(":soon", SOON);
-        self.fill(&text.replace(":durability", DURABILITY))
+        self.fill(&with_settings(text).replace(":durability", DURABILITY))
     }
+}
+
+/// Puts the time and settings into a text, and leaves out lines that are comments.
+pub(super) fn with_settings(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("--")).collect();
+    let text = lines.join("\n").replace(":now", NOW).replace(":locks", LOCKS);
+    text.replace(":flushed", FLUSHED).replace(":soon", SOON)
 }
 
 /// An identifier in quotes.

@@ -1,10 +1,13 @@
 //! What a URL says: where the database is, and how it is used.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 
 use super::promises::ENGINE;
-use super::statements::Tables;
+use super::statements::{Tables, quoted};
 use crate::engine::url::Secret;
 use crate::engine::url::{LoginPlace, Syntax, Url};
 use crate::error::{Error, Result};
@@ -18,6 +21,8 @@ const SYNTAX: Syntax = Syntax {
         "schema=NAME",
         "table=PREFIX",
         "listen=off",
+        "shedlock=TABLE",
+        "at_least=DURATION",
         "connections=N",
         "host=/DIRECTORY",
         "port=N",
@@ -56,6 +61,9 @@ const SESSIONS: usize = 32;
 const CONNECTIONS: usize = 4;
 const MOST_CONNECTIONS: usize = 64;
 
+/// What `at_least` may be.
+const AT_LEAST: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(7 * 24 * 60 * 60);
+
 /// A database and how it is used.
 pub(super) struct Place {
     pub(super) config: Config,
@@ -70,7 +78,17 @@ pub(super) struct Place {
     pub(super) connections: usize,
     /// Sessions hold the locks.
     pub(super) advisory: bool,
+    pub(super) shedlock: Option<ShedlockTable>,
     pub(super) tls: Option<Certificates>,
+}
+
+/// A table of ShedLock.
+#[derive(Clone, Debug)]
+pub(super) struct ShedlockTable {
+    /// Quoted, with its schema.
+    pub(super) table: String,
+    /// How long a name stays closed at least.
+    pub(super) at_least: Duration,
 }
 
 /// Files for an encrypted connection.
@@ -91,11 +109,15 @@ impl Place {
         for option in url.options()? {
             let value = option.value.as_str();
             match option.name {
-                "schema" | "table" | "listen" if advisory => return Err(option.wrong()),
+                "schema" | "table" | "listen" | "shedlock" | "at_least" if advisory => {
+                    return Err(option.wrong());
+                }
                 "schema" if !value.is_empty() => place.schema = Some(value.to_owned()),
                 "table" if is_prefix(value) => place.table = Some(value.to_owned()),
                 "listen" if value == "off" => place.deaf = true,
                 "listen" if value == "on" => place.deaf = false,
+                "shedlock" if is_prefix(value) => place.shedlock = Some(value.to_owned()),
+                "at_least" => place.at_least = Some(option.duration(AT_LEAST)?),
                 "connections" => {
                     let count = value.parse().ok().filter(|count| (1..=MOST_CONNECTIONS).contains(count));
                     place.connections = Some(count.ok_or_else(|| option.wrong())?);
@@ -153,6 +175,7 @@ impl Place {
         config.dbname(&database);
         config.application_name(place.application.as_deref().unwrap_or("leasehold"));
         let tls = place.certificates()?;
+        let shedlock = place.shedlock()?;
         Ok(Place {
             config,
             server,
@@ -164,6 +187,7 @@ impl Place {
             listen: !place.deaf,
             connections: place.connections.unwrap_or(if advisory { SESSIONS } else { CONNECTIONS }),
             advisory,
+            shedlock,
             tls,
         })
     }
@@ -178,6 +202,8 @@ pub(super) fn is_prefix(text: &str) -> bool {
 struct Options {
     schema: Option<String>,
     table: Option<String>,
+    shedlock: Option<String>,
+    at_least: Option<Duration>,
     deaf: bool,
     connections: Option<usize>,
     socket: Option<String>,
@@ -192,6 +218,21 @@ struct Options {
 }
 
 impl Options {
+    fn shedlock(&self) -> Result<Option<ShedlockTable>> {
+        let at_least = self.at_least.unwrap_or_default();
+        let Some(table) = &self.shedlock else {
+            return match self.at_least {
+                Some(_) => Err(Error::invalid("`at_least` is of use with `shedlock=TABLE` only")),
+                None => Ok(None),
+            };
+        };
+        if self.table.is_some() || self.deaf {
+            return Err(Error::invalid("`table` and `listen` do not go with `shedlock`; leave them out"));
+        }
+        let schema = self.schema.as_deref().map(|schema| format!("{}.", quoted(schema)));
+        Ok(Some(ShedlockTable { table: schema.unwrap_or_default() + &quoted(table), at_least }))
+    }
+
     fn certificates(&self) -> Result<Option<Certificates>> {
         let named = self.root.is_some() || self.cert.is_some() || self.key.is_some();
         if !self.encrypted {
@@ -231,6 +272,9 @@ mod tests {
         assert_eq!(place.tables.names, r#""s"."t_names""#);
         let place = Place::parse("postgresql://me@db").unwrap();
         assert_eq!((place.database.as_str(), place.listen), ("me", true));
+        let place = Place::parse("postgres://me@db?schema=s&shedlock=locks&at_least=30s").unwrap();
+        let shedlock = place.shedlock.unwrap();
+        assert_eq!((shedlock.table.as_str(), shedlock.at_least.as_secs()), (r#""s"."locks""#, 30));
         let place = Place::parse("postgres://me@/shop?host=/run/postgresql").unwrap();
         assert_eq!((place.server.as_str(), place.user.as_str()), ("/run/postgresql", "me"));
     }
@@ -244,6 +288,9 @@ mod tests {
             "postgres://me:hunter2@db/shop?table=",
             "postgres://me:hunter2@db/shop?host=/tmp",
             "postgres://me:hunter2@db/shop?sslcert=/x",
+            "postgres://me:hunter2@db/shop?at_least=30s",
+            "postgres://me:hunter2@db/shop?shedlock=locks&table=t",
+            "postgres://me:hunter2@db/shop?shedlock=locks&at_least=soon",
         ] {
             let error = Place::parse(url).err().unwrap_or_else(|| panic!("{url}")).to_string();
             assert!(!error.contains("hunter2"), "{error}");

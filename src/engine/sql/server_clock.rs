@@ -8,7 +8,7 @@ use crate::clock::{Clock as _, SystemClock};
 
 /// The database's clock, as it was last heard.
 #[derive(Debug, Default)]
-pub(super) struct ServerClock {
+pub(crate) struct ServerClock {
     /// Its clock less ours. 0 until it was heard: our clock counts from when the machine booted, so
     /// everything is then too late, and those who ask take the long way.
     ahead: AtomicI64,
@@ -16,13 +16,13 @@ pub(super) struct ServerClock {
 
 impl ServerClock {
     /// Notes a time that the database has just told.
-    pub(super) fn heard(&self, now: Micros) {
+    pub(crate) fn heard(&self, now: Micros) {
         self.ahead.store(now.cast_signed() - local(), Ordering::Relaxed);
     }
 
     /// The time at the database in so long. Rather too early than too late: the answer that told
     /// the time was under way.
-    pub(super) fn after(&self, time: Duration) -> Micros {
+    pub(crate) fn after(&self, time: Duration) -> Micros {
         let now = self.ahead.load(Ordering::Relaxed) + local();
         let time = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         now.saturating_add(time).max(0).cast_unsigned()

@@ -41,7 +41,7 @@ impl Tries {
 }
 
 /// Up to half as long again.
-pub(super) fn jitter(pause: Duration) -> Duration {
+pub(crate) fn jitter(pause: Duration) -> Duration {
     const STEPS: u64 = 1024;
     let share = random::number().unwrap_or(0) % STEPS;
     pause + pause.mul_f64(share as f64 / (2 * STEPS) as f64)

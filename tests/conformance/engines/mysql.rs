@@ -7,6 +7,7 @@ use leasehold::engine::{AfterDeath, Reach};
 use crate::Group;
 use crate::bench::{AnyServer, Bench, Promises, Setup};
 use crate::servers::{MariaDb, Pool, Pooled};
+use crate::shedlock::{Database, Shedlock};
 
 pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
     vec![Arc::new(Maria)]
@@ -104,5 +105,43 @@ impl Bench for AdvisoryServer {
 
     fn spoil(&self) {
         Pooled::spoil(&self.0);
+    }
+}
+
+/// A server with a table of ShedLock.
+pub(crate) fn shedlock() -> Shedlock {
+    let start = || -> Box<dyn Database> {
+        static POOL: Pool<MariaDb> = Pool::new();
+        let server = POOL.take(MariaDb::start);
+        server.fresh_database();
+        Box::new(server)
+    };
+    Shedlock { word: "mysql", missing: MariaDb::missing, start }
+}
+
+impl Database for Pooled<MariaDb> {
+    fn query(&self, statements: &str) -> String {
+        MariaDb::query(self, statements)
+    }
+
+    fn jdbc(&self) -> String {
+        format!("jdbc:mariadb://127.0.0.1:{}/leasehold?user=leasehold&password=secret", self.port())
+    }
+
+    fn create(&self) {
+        MariaDb::query(
+            self,
+            "create table shedlock (name varchar(64) not null, lock_until timestamp(3) not null, \
+             locked_at timestamp(3) not null default current_timestamp(3), \
+             locked_by varchar(255) not null, primary key (name))",
+        );
+    }
+
+    fn allow_app(&self, rights: &str) {
+        self.sql(&format!(
+            "create user if not exists app@'%' identified by 'secret'; \
+             revoke all privileges, grant option from app@'%'; \
+             grant {rights} on leasehold.shedlock to app@'%'"
+        ));
     }
 }

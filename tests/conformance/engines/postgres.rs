@@ -7,6 +7,7 @@ use leasehold::engine::{AfterDeath, Reach};
 use crate::Group;
 use crate::bench::{AnyServer, Bench, Promises, Setup};
 use crate::servers::{PgBouncer, Pool, Pooled, Postgres};
+use crate::shedlock::{Database, Shedlock};
 
 pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
     vec![Arc::new(Direct), Arc::new(Pooler)]
@@ -157,5 +158,42 @@ impl Bench for AdvisoryServer {
 
     fn spoil(&self) {
         Pooled::spoil(&self.0);
+    }
+}
+
+/// A server with a table of ShedLock.
+pub(crate) fn shedlock() -> Shedlock {
+    let start = || -> Box<dyn Database> {
+        static POOL: Pool<Postgres> = Pool::new();
+        let server = POOL.take(Postgres::start);
+        server.fresh_database();
+        Box::new(server)
+    };
+    Shedlock { word: "postgres", missing: Postgres::missing, start }
+}
+
+impl Database for Pooled<Postgres> {
+    fn query(&self, statements: &str) -> String {
+        Postgres::query(self, statements)
+    }
+
+    fn jdbc(&self) -> String {
+        format!("jdbc:postgresql://127.0.0.1:{}/leasehold?user=leasehold&password=secret", self.port())
+    }
+
+    fn create(&self) {
+        Postgres::query(
+            self,
+            "alter default privileges in schema public grant all on tables to leasehold; \
+             create table shedlock (name varchar(64) not null, lock_until timestamp not null, \
+             locked_at timestamp not null, locked_by varchar(255) not null, primary key (name))",
+        );
+    }
+
+    fn allow_app(&self, rights: &str) {
+        if self.sql("select count(*) from pg_roles where rolname = 'app'") == "0" {
+            self.sql("create role app login password 'secret'");
+        }
+        Postgres::query(self, &format!("revoke all on shedlock from app; grant {rights} on shedlock to app"));
     }
 }
