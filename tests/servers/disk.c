@@ -1,7 +1,7 @@
 // Makes the disk of the program that loads it slow, bad or full (LD_PRELOAD).
 //
 // The file that LEASEHOLD_DISK names says how: a number of milliseconds that every wait for the disk takes longer, -1 if such
-// waits fail, or -2 if no table of PostgreSQL can grow. It is read each time; a wait for the disk is rare and slow anyway.
+// waits fail, or -2 if no table of PostgreSQL or MariaDB can grow. It is read each time; a wait for the disk is rare and slow anyway.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -36,14 +36,14 @@ static int hindered(void) {
   return 0;
 }
 
-// True if a write would make a table of PostgreSQL grow that can not.
+// True if a write would make a table of PostgreSQL or MariaDB grow that can not.
 static int full(int file, off_t offset, size_t length) {
   struct stat stat;
   if (fstat(file, &stat) || !S_ISREG(stat.st_mode) || offset + (off_t)length <= stat.st_size) return 0;
   char link[32], path[512] = {0};
   snprintf(link, sizeof link, "/proc/self/fd/%d", file);
   if (readlink(link, path, sizeof path - 1) < 0) return 0;
-  return strstr(path, "/base/") && told() == -2;
+  return (strstr(path, "/base/") || strstr(path, ".ibd")) && told() == -2;
 }
 
 ssize_t pwrite64(int file, const void *bytes, size_t length, off_t offset) {
@@ -62,6 +62,16 @@ int posix_fallocate64(int file, off_t offset, off_t length) {
 }
 
 int posix_fallocate(int file, off_t offset, off_t length) { return posix_fallocate64(file, offset, length); }
+
+int fallocate64(int file, int mode, off_t offset, off_t length) {
+  if (mode == 0 && full(file, offset, (size_t)length)) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return (int)syscall(SYS_fallocate, file, mode, offset, length);
+}
+
+int fallocate(int file, int mode, off_t offset, off_t length) { return fallocate64(file, mode, offset, length); }
 
 int fsync(int file) { return hindered() ? -1 : (int)syscall(SYS_fsync, file); }
 

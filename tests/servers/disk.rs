@@ -40,7 +40,7 @@ impl Disk {
         self.say("-1");
     }
 
-    /// No table of a PostgreSQL server can grow any more.
+    /// No table of a PostgreSQL or MariaDB server can grow any more.
     pub(crate) fn fill(&self) {
         self.say("-2");
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::disk::Disk;
 use super::process::{User, find, output};
 use super::server::{Place, Program, Server, own};
 use super::{Certificates, LIMIT, not_installed, template};
@@ -109,6 +110,15 @@ impl MariaDb {
         mariadb.try_run()?;
         mariadb.fresh_database();
         Ok(mariadb)
+    }
+
+    /// A server on a disk that can be full.
+    pub(crate) fn start_on_disk() -> (MariaDb, Disk) {
+        let mut server = MariaDb::prepare(&[]);
+        let disk = Disk::put_under(&mut server);
+        server.run();
+        server.fresh_database();
+        (server, disk)
     }
 
     /// A server that also speaks TLS; `name` is the certificate that it shows.

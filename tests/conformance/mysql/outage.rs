@@ -21,6 +21,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_server_without_connections_left_says_so,
             one_connection_is_enough,
             a_locked_row_is_waited_for_and_holds_up_no_other_name,
+            a_full_disk_is_an_outage_that_says_so,
         ]
     )
     .cases
@@ -250,4 +251,27 @@ async fn a_locked_row_is_waited_for_and_holds_up_no_other_name(mut ground: Groun
     drop(soon("an answer", waiting).await.expect("no panic"));
     let guard = soon("the name", client.mutex("x").expect("a name").lock()).await.expect("granted");
     guard.release().await.expect("held");
+}
+
+async fn a_full_disk_is_an_outage_that_says_so(_: Ground) {
+    let (server, disk) = MariaDb::start_on_disk();
+    let client = connect(&server.url()).await;
+    let held = lock(&client, "x", ms(60_000)).await;
+    disk.fill();
+    let mut others = Vec::new();
+    let error = loop {
+        assert!(others.len() < 10_000, "there is always room");
+        let name = format!("{:0>400}", others.len());
+        match soon("an answer", client.mutex(name).expect("a name").try_lock()).await {
+            Ok(other) => others.push(other.expect("free")),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_retryable() && error.to_string().contains("is its disk full?"), "{error}");
+    assert_ne!(held.standing(), Standing::Lost);
+    disk.mend();
+    drop(others);
+    let next = soon("a lock", client.mutex("y").expect("a name").lock()).await.expect("granted");
+    next.release().await.expect("held");
+    soon("the release", held.release()).await.expect("held");
 }
