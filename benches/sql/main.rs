@@ -2,8 +2,8 @@
 //! waited for.
 //!
 //! ```text
-//! cargo bench -p leasehold --features postgres --bench sql              # about a minute
-//! cargo bench -p leasehold --features postgres --bench sql -- --quick   # about ten seconds
+//! cargo bench -p leasehold --features postgres --bench sql              # about five minutes
+//! cargo bench -p leasehold --features postgres --bench sql -- --quick   # about a minute
 //! cargo bench -p leasehold --features postgres --bench sql -- --on URL  # on a server of yours
 //! ```
 
@@ -14,13 +14,15 @@ use std::time::{Duration, Instant};
 
 use kit::{Goal, Result, Runner, race, verdict};
 use leasehold::{Client, Options};
-use servers::Postgres;
+use servers::{MariaDb, Postgres};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 mod bare;
 #[path = "../kit.rs"]
 mod kit;
+mod pgbench;
+mod processes;
 #[path = "../../tests/servers/mod.rs"]
 mod servers;
 
@@ -37,6 +39,11 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<()> {
+    if let [flag, child @ ..] = arguments
+        && flag == "--child"
+    {
+        return processes::child(child);
+    }
     let quick = arguments.iter().any(|argument| argument == "--quick");
     let (rounds, slice) =
         if quick { (3, Duration::from_millis(300)) } else { (7, Duration::from_millis(1000)) };
@@ -57,7 +64,13 @@ fn run(arguments: &[String]) -> Result<()> {
         free_names(&runtime, &url, tasks, rounds, slice)?;
     }
     one_name(&runtime, &url, rounds, slice)?;
-    many_clients(&runtime, &url, rounds, slice)
+    many_clients(&runtime, &url, rounds, slice)?;
+    many_processes(&runtime, &url, rounds, slice)?;
+    // The tables of pgbench do not belong into a database of somebody's.
+    match &server {
+        Some(server) => pgbench::run(&runtime, server, rounds.div_ceil(2), 3 * slice),
+        None => Ok(()),
+    }
 }
 
 /// Runs `cycle` in so many tasks for a while; the cycles per second of all of them.
@@ -92,8 +105,11 @@ where
     })
 }
 
-async fn turn(client: Client, name: String) -> Result<()> {
+async fn turn(client: Client, name: String, held: Duration) -> Result<()> {
     let guard = client.mutex(name)?.lock().await?;
+    if !held.is_zero() {
+        tokio::time::sleep(held).await;
+    }
     Ok(guard.release().await?)
 }
 
@@ -104,7 +120,7 @@ fn free_names(runtime: &Runtime, url: &str, tasks: usize, rounds: usize, slice: 
     let bare = Arc::new(runtime.block_on(bare::Pool::open(url, CONNECTIONS))?);
     let ours = Runner::new("ours", |slice| {
         let client = client.clone();
-        rate(runtime, tasks, slice, move |task| turn(client.clone(), format!("n{task}")))
+        rate(runtime, tasks, slice, move |task| turn(client.clone(), format!("n{task}"), Duration::ZERO))
     });
     let theirs = Runner::new("bare statements", |slice| {
         let bare = Arc::clone(&bare);
@@ -127,7 +143,7 @@ fn one_name(runtime: &Runtime, url: &str, rounds: usize, slice: Duration) -> Res
     let without = runtime.block_on(leasehold::connect_with(url, without))?;
     let cycle = |client: &Client| {
         let client = client.clone();
-        move |_| turn(client.clone(), "one".to_owned())
+        move |_| turn(client.clone(), "one".to_owned(), Duration::ZERO)
     };
     let local = Runner::new("with the local queue", |slice| rate(runtime, 16, slice, cycle(&with)));
     let engine = Runner::new("without it", |slice| rate(runtime, 16, slice, cycle(&without)));
@@ -150,12 +166,12 @@ fn many_clients(runtime: &Runtime, url: &str, rounds: usize, slice: Duration) ->
         let (turns, clients) = (Arc::clone(&turns), clients.clone());
         rate(runtime, 16, slice, move |task| {
             turns[task].fetch_add(1, Ordering::Relaxed);
-            turn(clients[task].clone(), "all".to_owned())
+            turn(clients[task].clone(), "all".to_owned(), Duration::ZERO)
         })
     });
     let alone = Runner::new("one task alone", |slice| {
         let client = clients[0].clone();
-        rate(runtime, 1, slice, move |_| turn(client.clone(), "alone".to_owned()))
+        rate(runtime, 1, slice, move |_| turn(client.clone(), "alone".to_owned(), Duration::ZERO))
     });
     let race = race(rounds, slice.max(Duration::from_secs(1)), vec![contended, alone])?;
     race.print();
@@ -163,4 +179,14 @@ fn many_clients(runtime: &Runtime, url: &str, rounds: usize, slice: Duration) ->
     let turns: Vec<f64> = turns.iter().map(|turns| turns.load(Ordering::Relaxed) as f64).collect();
     verdict("spread of the turns", Goal::AtMost(1.3), kit::spread(&turns));
     Ok(())
+}
+
+/// Processes that want the same name, beside what others do.
+fn many_processes(runtime: &Runtime, url: &str, rounds: usize, slice: Duration) -> Result<()> {
+    let commit = runtime.block_on(async { bare::Pool::open(url, 1).await?.commit_time().await })?;
+    let mut kinds = vec![("ours", url), ("pg_advisory_lock", url), ("ShedLock's statements", url)];
+    let mariadb = MariaDb::missing().is_none().then(MariaDb::start);
+    let mariadb = mariadb.as_ref().map(MariaDb::url);
+    kinds.extend(mariadb.as_deref().map(|url| ("GET_LOCK", url)));
+    processes::run(&kinds, commit, rounds.div_ceil(2), 2 * slice)
 }

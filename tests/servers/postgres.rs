@@ -228,6 +228,14 @@ impl Postgres {
         self.try_sql("leasehold", statement, 3 * LIMIT).unwrap_or_else(|error| panic!("{statement}: {error}"))
     }
 
+    /// What `pgbench` says, run by the superuser in the database `postgres`.
+    pub(crate) fn pgbench(&self, arguments: &[&str], limit: Duration) -> Result<String, String> {
+        let mut pgbench = Command::new(find("pgbench").ok_or("pgbench is missing")?);
+        pgbench.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port().to_string()]);
+        pgbench.args(arguments).arg("postgres");
+        output(pgbench, limit)
+    }
+
     /// The same in any database, or what went wrong.
     pub(crate) fn try_sql(&self, database: &str, statement: &str, limit: Duration) -> Result<String, String> {
         let mut psql = Command::new(find("psql").expect("installed"));
