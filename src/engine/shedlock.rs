@@ -269,6 +269,10 @@ impl<T: LockTable> Engine for Shedlock<T> {
         self.refused(NO_CELLS)
     }
 
+    fn list_cells<'a>(&'a self, _: &'a str, _: Option<&'a str>, _: usize) -> Reply<'a, Vec<Name>> {
+        self.refused(NO_CELLS)
+    }
+
     fn watch<'a>(&'a self, _: &'a Name, watching: Watching) -> Reply<'a, ()> {
         match watching {
             Watching::On => self.refused("can not watch names in a table of ShedLock"),
