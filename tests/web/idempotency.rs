@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Path;
 use axum::response::{AppendHeaders, IntoResponse as _};
 use axum::routing::post;
 use http::request::Parts;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use leasehold::kit::once::{IfRunning, LONGEST_RESULT, Once};
 use leasehold::kit::web::{AfterResponse, IdempotencyLayer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tower_layer::Layer as _;
+use tower_service::Service;
 
 use crate::{Answer, Case, Ground, cases, send, until};
 
@@ -30,6 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
         the_status_says_what_becomes_of_the_key,
         what_is_too_large_is_refused_or_not_kept,
         a_handler_that_panics_leaves_the_request_unknown,
+        a_service_that_gives_no_response_leaves_the_request_unknown,
     ])
 }
 
@@ -277,6 +281,41 @@ async fn a_handler_that_panics_leaves_the_request_unknown(ground: Ground) {
     assert!(first.expect_err("it panics").is_panic());
     until(async || send(&service, panics()).await.text().contains("is unknown")).await;
     assert_eq!(shop.count(), 1);
+}
+
+/// A service whose backend hangs up.
+#[derive(Clone, Default)]
+struct HangsUp(Arc<AtomicU32>);
+
+impl Service<Request<Body>> for HangsUp {
+    type Response = Response<Body>;
+    type Error = std::io::Error;
+    type Future = std::future::Ready<Result<Response<Body>, std::io::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), std::io::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(Err(std::io::ErrorKind::BrokenPipe.into()))
+    }
+}
+
+async fn a_service_that_gives_no_response_leaves_the_request_unknown(ground: Ground) {
+    let backend = HangsUp::default();
+    let once = once(&ground).lease(Duration::from_millis(400));
+    let mut service = IdempotencyLayer::new(once, caller).layer(backend.clone());
+    let order = || request("/orders/ok", "k", "apples");
+    let error = service.call(order()).await.expect_err("its backend hangs up");
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    until(async || {
+        let answer = service.clone().call(order()).await.expect("a response");
+        let told = to_bytes(answer.into_body(), usize::MAX).await.expect("a body");
+        String::from_utf8_lossy(&told).contains("is unknown")
+    })
+    .await;
+    assert_eq!(backend.0.load(Ordering::SeqCst), 1);
 }
 
 async fn nothing_runs_while_the_engine_is_away(ground: Ground) {

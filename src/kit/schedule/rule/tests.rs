@@ -302,6 +302,24 @@ fn side_by_side_each_instant_has_a_lock_of_its_own() {
     // The second was lost, and its lock is free.
     assert_eq!(cell.ask(&setup, at(51, second), second), Answer::Nothing);
     assert_eq!(ends(&cell.record()), [(PERIOD, End::Done), (2 * PERIOD, End::Lost)]);
+    // Another one is due, under its own lock alone.
+    let third = second + PERIOD * SECOND;
+    assert_eq!(cell.ask(&setup, at(60, first), third), Answer::Nothing);
+    let run = Answer::Run { instant: third, attempt: 1, now: third };
+    assert_eq!(cell.ask(&setup, at(60, third), third), run);
+}
+
+#[test]
+fn what_is_paused_is_not_begun_by_one_who_has_looked_before() {
+    let setup = setup(Misfire::Skip, IfLost::Record);
+    let mut cell = Cell::default();
+    let now = START + PERIOD * SECOND;
+    cell.ask(&setup, Ask::Look { joins: true }, START);
+    let running = cell.record();
+    cell.0 = Some(Record { paused: Some(now), ..running.clone() }.encode());
+    assert_eq!(cell.ask(&setup, begin(5), now), Answer::Nothing);
+    cell.0 = Some(running.encode());
+    assert_eq!(cell.ask(&setup, begin(5), now), Answer::Run { instant: now, attempt: 1, now });
 }
 
 #[test]
