@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Each time, eight clients take four names in turn. What the primary writes reaches its standby
-//! late, and in three of four cases not at all for the last moments. Then the primary is killed, and
-//! the standby promoted. Clients that hold a name then go on holding it until they are told that it
-//! is lost; the others ask the new primary. If one of them gets a name before its holder was told,
-//! there are two holders.
+//! late, and in three of four cases not at all for the last moments. Then the primary is killed,
+//! and the standby promoted. Clients that hold a name then go on holding it until they are told
+//! that it is lost; the others ask the new primary. If one of them gets a name before its holder
+//! was told, there are two holders.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

@@ -1,10 +1,10 @@
 //! `leasehold supervise`: what stands between a run and its command where the command must not
 //! outlive the run.
 //!
-//! Nobody types this; a `leasehold` that runs a command starts it, and it starts the command. It passes on signals
-//! and the command's code, and adds nothing as long as all goes well. If the run is killed, it ends
-//! the command and all that this has started. It is their ancestor, so it finds them all, and it is
-//! there before the command is. If it is killed itself, the run does the same.
+//! Nobody types this; a `leasehold` that runs a command starts it, and it starts the command. It
+//! passes on signals and the command's code, and adds nothing as long as all goes well. If the run
+//! is killed, it ends the command and all that this has started. It is their ancestor, so it finds
+//! them all, and it is there before the command is. If it is killed itself, the run does the same.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,7 +1,7 @@
 -- The shortcut of a rule over one cell, read and written as in cells.lua, after clock.lua. The time
 -- is the text that the server gave: to make a text of a number costs more than most commands. As
--- texts are compared, the cell must have been changed before now, and now must have 16 digits (until
--- 2286).
+-- texts are compared, the cell must have been changed before now, and now must have 16 digits
+-- (until 2286).
 if #KEYS == 1 then
   local micros = clock[2]
   local moment = clock[1] .. (#micros == 6 and micros or string.sub('00000' .. micros, -6))

@@ -335,8 +335,8 @@ impl Once {
     /// The effect runs the statement of [`Recorder::record`] before it commits. If that changes no
     /// row, somebody else runs the submission by now: the effect must roll back. After a crash
     /// nothing is unknown: what is not recorded has not happened, so it runs again, and while a
-    /// transaction of the one before is still open, that is waited for as long as a call may take. An error after a commit
-    /// that was not heard does no harm: what is recorded is done.
+    /// transaction of the one before is still open, that is waited for as long as a call may take.
+    /// An error after a commit that was not heard does no harm: what is recorded is done.
     ///
     /// While the transaction is open the lease can not be renewed from the moment that the
     /// statement was run; so keep it shorter than the lease.
