@@ -410,11 +410,14 @@ fn make_format(root: &Path, path: &Path, share: Share) -> Result<()> {
             || entry.file_name() == "floor"
             || entry.file_name() == "format";
         if !ours {
-            return Err(foreign(root));
+            // What else is in a store is made after its mark: then somebody was faster.
+            return if fs::symlink_metadata(path).is_ok() { Ok(()) } else { Err(foreign(root)) };
         }
     }
-    if fs::symlink_metadata(root.join("floor")).is_err() {
-        write_floor(root, share, 0)?;
+    let floor = root.join("floor");
+    if fs::symlink_metadata(&floor).is_err() {
+        // Never in place of one that somebody has raised meanwhile.
+        put_in_place(&write_new(root, share, b"0\n")?, &floor)?;
     }
     let text = format!("{TITLE}\nformat {FORMAT}\nshare {}\n", share.word());
     let new = write_new(root, share, text.as_bytes())?;
@@ -522,6 +525,18 @@ fn remove_other_boots(root: &Path, boot: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_is_late_finds_a_store_that_others_made() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("format");
+        fs::create_dir(dir.path().join("boot-of-others")).expect("a directory");
+        // Somebody else's, or the mark would be there.
+        assert!(make_format(dir.path(), &path, Share::Private).is_err());
+        fs::write(&path, "made by others").expect("a mark");
+        make_format(dir.path(), &path, Share::Private).expect("nothing is left to be made");
+        assert_eq!(fs::read_to_string(&path).expect("a mark"), "made by others");
+    }
 
     #[test]
     fn network_file_systems_are_told_from_local_ones() {
