@@ -3,7 +3,7 @@
 //! ```text
 //! cd benches/peers && cargo run --release                 # all
 //! cargo run --release -- --free                           # or: --tasks, --processes, --handover, --keeper,
-//!                                                         # --shared, --quorum
+//!                                                         # --shared, --limits, --quorum
 //! ```
 //!
 //! What is compared runs in turns on the same server. One task runs on the server's own core, where
@@ -18,6 +18,7 @@ use leasehold::Client;
 use others::Other;
 use servers::Redis;
 
+mod limits;
 mod others;
 mod shared;
 
@@ -79,6 +80,10 @@ fn run(arguments: &[String]) -> Result<()> {
     if wanted("--shared") {
         shared::one_process(&server)?;
         shared::two_processes(&server)?;
+    }
+    if wanted("--limits") {
+        limits::on_redis(&server)?;
+        limits::in_the_process()?;
     }
     drop(server);
     if wanted("--quorum") {

@@ -19,8 +19,8 @@ const SLICE: Duration = Duration::from_millis(1000);
 const WARM_UP: Duration = Duration::from_secs(5);
 
 /// What the workers of one round did.
-struct Sample {
-    rate: f64,
+pub(crate) struct Sample {
+    pub(crate) rate: f64,
     spread: f64,
     longest: Duration,
 }
@@ -123,7 +123,7 @@ fn ours(url: &str, options: &Options, kind: Kind, workers: usize) -> Result<Samp
 }
 
 /// Redisson in a JVM of its own. Dropped, it ends.
-struct Redisson {
+pub(crate) struct Redisson {
     child: Child,
     told: ChildStdin,
     says: BufReader<ChildStdout>,
@@ -131,7 +131,7 @@ struct Redisson {
 
 impl Redisson {
     /// Builds and starts it; `None` where there is no Java.
-    fn start(port: u16) -> Result<Option<Redisson>> {
+    pub(crate) fn start(port: u16) -> Result<Option<Redisson>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("redisson");
         for (program, question) in [("java", "-version"), ("mvn", "--version")] {
             let asked =
@@ -175,7 +175,7 @@ impl Redisson {
         Ok(line.trim().to_owned())
     }
 
-    fn run(&mut self, kind: &str, workers: usize, slice: Duration) -> Result<Sample> {
+    pub(crate) fn run(&mut self, kind: &str, workers: usize, slice: Duration) -> Result<Sample> {
         let start = Instant::now();
         writeln!(self.told, "{kind} {workers} {}", slice.as_millis())?;
         let line = self.line()?;

@@ -1,12 +1,15 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RRateLimiter;
 import org.redisson.api.RReadWriteLock;
 import org.redisson.api.RSemaphore;
+import org.redisson.api.RateType;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
@@ -75,6 +78,15 @@ public final class Peer {
           long granted = System.nanoTime();
           lock.unlock();
           return granted;
+        };
+      case "limiter":
+        RRateLimiter limiter = client.getRateLimiter("redisson:limiter");
+        limiter.trySetRate(RateType.OVERALL, 1_000_000, Duration.ofSeconds(1));
+        return writes -> {
+          if (!limiter.tryAcquire()) {
+            throw new IllegalStateException("used up");
+          }
+          return System.nanoTime();
         };
       default:
         throw new IllegalArgumentException(kind);
