@@ -226,12 +226,13 @@ async fn one_of_many_leases_is_lost_alone(mut ground: Ground) {
     let (client, other) = (ground.client().await, ground.client().await);
     let mut guards = Vec::new();
     for name in 0..50 {
-        let mutex = client.mutex(format!("n{name}")).expect("a name").lease(ms(400));
+        let mutex = client.mutex(format!("n{name}")).expect("a name").lease(ms(2500));
         guards.push(mutex.lock().await.expect("free"));
     }
     other.break_claims(leasehold::Family::Lock, "n7").await.expect("broken");
     soon("the loss", guards[7].lost()).await;
-    tokio::time::sleep(ms(600)).await;
+    // Longer than a lease: the others were renewed.
+    tokio::time::sleep(ms(3000)).await;
     for (number, guard) in guards.iter().enumerate() {
         let expected = if number == 7 { Standing::Lost } else { Standing::Held };
         assert_eq!(guard.standing(), expected, "n{number}");
