@@ -234,8 +234,9 @@ async fn one_of_many_leases_is_lost_alone(mut ground: Ground) {
     // Longer than a lease: the others were renewed.
     tokio::time::sleep(ms(3000)).await;
     for (number, guard) in guards.iter().enumerate() {
+        // One that is lost stays lost; one that a busy machine has put in doubt recovers.
         let expected = if number == 7 { Standing::Lost } else { Standing::Held };
-        assert_eq!(guard.standing(), expected, "n{number}");
+        until(&format!("n{number} is {expected:?}"), async || guard.standing() == expected).await;
     }
 }
 
