@@ -121,11 +121,16 @@ pub(super) fn as_without_leasehold(bench: &Bench) {
     terminal.shows("got-one");
 
     // Stopped, and back in the foreground, where it reads from the terminal.
-    terminal.types("$LEASEHOLD run a -- sh -c 'echo u''p; read line; echo got-$line'\n");
-    terminal.shows("up\r\n");
+    terminal.types("$LEASEHOLD run a -- sh -c 'echo pid=$$; echo u''p; read line; echo got-$line'\n");
+    let screen = terminal.shows("up\r\n");
+    let number = screen.rsplit("pid=").next().and_then(|rest| rest.lines().next()).unwrap();
+    let command = Pid::from_raw(number.parse().unwrap()).unwrap();
     terminal.types(CTRL_Z);
     terminal.shows("Stopped");
     terminal.shows("$ ");
+    // The shell goes on when its own child has stopped. Until the command has too, it reads what is
+    // typed.
+    until("the command to be stopped", || stat(command).is_some_and(|stat| stat[0] == "T"));
     terminal.types("echo code=$?\n");
     terminal.shows("code=148");
     terminal.types("jobs\n");
