@@ -81,6 +81,7 @@ impl Args {
 pub(crate) enum Command {
     Run(Run),
     Hold(Hold),
+    Elect(Elect),
     Limit(Limit),
     Once(Once),
     Cron(Cron),
@@ -103,7 +104,7 @@ pub(crate) enum Command {
 }
 
 /// Where the names are kept.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct On {
     /// The engine that keeps the names [env: LEASEHOLD_ON] [default: file:]
     ///
@@ -156,13 +157,74 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) take: Take,
 
+    #[command(flatten)]
+    pub(crate) job: Job,
+}
+
+/// Run a command while this machine leads
+///
+/// Started on several machines with the same NAME, it runs the command on one of them: the leader.
+/// The others wait. When the command ends by itself, the leader resigns, `elect` ends with the
+/// command's code, and another machine leads. `leasehold show NAME` says who leads, and `leasehold
+/// watch` follows it.
+///
+/// If the leadership is lost, because leasehold was stopped for too long, the engine could not be
+/// reached, or somebody broke it, the command and all processes that it has started get TERM and,
+/// after the grace period, KILL. Then it stands for election again, and runs the command anew when
+/// it leads again; outages are waited for. With --one-term it ends instead.
+///
+/// Elections are a family of their own: one does not exclude a lock of the same name. Signals, and
+/// what happens if leasehold itself is killed, are as with `run`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = exit::ELECT_HELP,
+    override_usage = "leasehold elect [OPTIONS] <NAME> -- <CMD>...\n       leasehold elect [OPTIONS] <NAME> -c <SCRIPT>"
+)]
+pub(crate) struct Elect {
+    /// What to lead: any text
+    #[arg(value_name = "NAME", value_parser = OsStringValueParser::new().try_map(name::parse))]
+    name: String,
+
+    /// What everybody can see of the leader: an address, usually [default: the host's name]
+    #[arg(long, value_name = "TEXT")]
+    value: Option<String>,
+
+    /// End if the leadership is lost, instead of standing for election again
+    #[arg(long)]
+    pub(crate) one_term: bool,
+
+    #[command(flatten)]
+    hold: Holding,
+
+    #[command(flatten)]
+    pub(crate) job: Job,
+}
+
+impl Elect {
+    /// What is to be held to lead.
+    pub(crate) fn take(&self) -> Take {
+        let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Take {
+            name: self.name.clone(),
+            also: Vec::new(),
+            hold: self.hold.clone(),
+            shared: false,
+            slots: None,
+            candidacy: Some(self.value.clone().unwrap_or_else(host)),
+        }
+    }
+}
+
+/// The command to run while something is held.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Job {
     /// The command to run, after `--`
     #[arg(value_name = "CMD", last = true, required_unless_present = "script")]
-    pub(crate) command: Vec<OsString>,
+    command: Vec<OsString>,
 
     /// Run this text with /bin/sh, instead of a command after `--`
     #[arg(short = 'c', long = "command", value_name = "SCRIPT", conflicts_with = "command")]
-    pub(crate) script: Option<OsString>,
+    script: Option<OsString>,
 
     /// How long the command has between TERM and KILL if the lease is lost
     #[arg(long, value_name = "D", default_value = "10s", allow_hyphen_values = true, value_parser = duration::parse)]
@@ -174,7 +236,7 @@ pub(crate) struct Run {
     pub(crate) if_killed: Option<IfKilled>,
 }
 
-impl Run {
+impl Job {
     /// The command, word by word.
     pub(crate) fn words(&self) -> Vec<OsString> {
         match &self.script {
@@ -228,6 +290,25 @@ pub(crate) struct Take {
     )]
     pub(crate) also: Vec<String>,
 
+    /// Hold it together with others that say --shared
+    #[arg(short, long)]
+    pub(crate) shared: bool,
+
+    /// Take one of N slots; all users of the name must give the same N
+    #[arg(long, value_name = "N", conflicts_with = "shared", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) slots: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) hold: Holding,
+
+    /// What everybody can see of the leader, if it is held to lead.
+    #[arg(skip)]
+    pub(crate) candidacy: Option<String>,
+}
+
+/// How something is waited for and held.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Holding {
     #[command(flatten)]
     pub(crate) on: On,
 
@@ -245,14 +326,6 @@ pub(crate) struct Take {
     /// Do not wait if the name is taken
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-
-    /// Hold it together with others that say --shared
-    #[arg(short, long)]
-    pub(crate) shared: bool,
-
-    /// Take one of N slots; all users of the name must give the same N
-    #[arg(long, value_name = "N", conflicts_with = "shared", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) slots: Option<u32>,
 
     /// What the holder is called in listings [default: the command's name]
     #[arg(long, value_name = "TEXT")]
@@ -276,7 +349,11 @@ pub(crate) struct Take {
 impl Take {
     /// Which family the names are of.
     pub(crate) fn family(&self) -> Family {
-        if self.slots.is_some() { Family::Semaphore } else { Family::Lock }
+        match (&self.candidacy, self.slots) {
+            (Some(_), _) => Family::Election,
+            (None, Some(_)) => Family::Semaphore,
+            (None, None) => Family::Lock,
+        }
     }
 
     /// All names, each once, in the order in which they were typed.
@@ -292,7 +369,7 @@ impl Take {
 
     /// How long to wait; `None` for ever.
     pub(crate) fn limit(&self) -> Option<Duration> {
-        if self.no_wait { Some(Duration::ZERO) } else { self.wait }
+        if self.hold.no_wait { Some(Duration::ZERO) } else { self.hold.wait }
     }
 }
 

@@ -10,7 +10,7 @@ use leasehold::{Client, Error, Options};
 use crate::args::Cron;
 use crate::child::Child;
 use crate::connect::connect;
-use crate::exit::{Failure, UNAVAILABLE};
+use crate::exit::Failure;
 use crate::signals::{self, Signals};
 use crate::{duration, print, take};
 
@@ -43,12 +43,9 @@ pub(crate) async fn cron(args: &Cron) -> Result<u8, Failure> {
 
 async fn run_all(args: &Cron, client: &Client) -> Result<u8, Failure> {
     let task = task(args, client)?;
-    let listen = |to: &[rustix::process::Signal]| {
-        Signals::listen(to)
-            .map_err(|error| Failure::new(UNAVAILABLE, format!("can not listen for signals: {error}")))
-    };
     // Two listeners: what is passed on to a command that runs must end us as well, afterwards.
-    let (mut passed_on, mut ending) = (listen(&signals::PASSED_ON)?, listen(&signals::ENDING)?);
+    let (mut passed_on, mut ending) =
+        (Signals::listen(&signals::PASSED_ON)?, Signals::listen(&signals::ENDING)?);
     let mut left = args.runs;
     while left != Some(0) {
         let run = tokio::select! {

@@ -79,6 +79,29 @@ end of the command, is told on stderr and leaves the command's code as it
 is; the name is free when the lease ends."
 );
 
+/// What the command of `elect` finds, and what `elect` ends with, for its help and the manual.
+pub(crate) const ELECT_HELP: &str = "\
+Example, on every machine that could do the work:
+  leasehold elect --on redis://10.0.0.7/ scheduler -- ./scheduler
+
+Environment of the command:
+  LEASEHOLD_NAME      NAME
+  LEASEHOLD_TOKEN     the fencing token of the term, greater than any before
+  LEASEHOLD_DEADLINE  when the lease ends unless it is renewed, as of the
+                      start, in ms of Unix time
+
+Exit codes:
+  The command's own code, when it has ended by itself; or
+  64     the command line is wrong, or the engine has no elections
+  69     the engine can not be reached or used; nothing was started
+  75     nobody was elected in time, with --wait or --no-wait (or the code of
+         --exit-if-busy)
+  76     the leadership was lost, with --one-term; or it may have been lost
+         before the command ended by itself
+  126    the command was found but could not be started
+  127    the command was not found
+  128+N  signal N ended the command, or the wait";
+
 /// What `hold` ends with, for its help and the manual.
 pub(crate) const HOLD_HELP: &str = "\
 Exit codes:

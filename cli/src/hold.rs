@@ -7,7 +7,7 @@ use leasehold::{Error, Standing};
 use serde::Serialize;
 
 use crate::args::Hold;
-use crate::exit::{Failure, LOST, UNAVAILABLE};
+use crate::exit::{Failure, LOST};
 use crate::print::{self, STRONG, visible};
 use crate::signals::{self, Signals};
 use crate::take::{self, Held};
@@ -16,8 +16,7 @@ use crate::{child, nested};
 pub(crate) async fn hold(args: &Hold) -> Result<u8, Failure> {
     let around = nested::around_us();
     let client = take::connect_for(&args.take, "hold".into()).await?;
-    let mut signals = Signals::listen(&signals::ENDING)
-        .map_err(|error| Failure::new(UNAVAILABLE, format!("can not listen for signals: {error}")))?;
+    let mut signals = Signals::listen(&signals::ENDING)?;
     let held = tokio::select! {
         biased;
         signal = signals.next() => {

@@ -13,8 +13,10 @@ mod child;
 mod connect;
 mod cron;
 mod duration;
+mod elect;
 mod exit;
 mod hold;
+mod job;
 mod limit;
 mod list;
 mod manual;
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     end(match args.command {
         Command::Run(args) => connect::block_on(run::run(&args)),
         Command::Hold(args) => connect::block_on(hold::hold(&args)),
+        Command::Elect(args) => connect::block_on(elect::elect(&args)),
         Command::Limit(args) => connect::block_on(limit::limit(&args)),
         Command::Once(args) => connect::block_on(once::once(&args)),
         Command::Cron(args) => connect::block_on(cron::cron(&args)),

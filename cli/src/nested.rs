@@ -16,7 +16,7 @@ use crate::print::visible;
 pub(crate) const VARIABLE: &str = "LEASEHOLD_HELD";
 
 /// A name that a run holds.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HeldName {
     family: String,
     name: String,

@@ -28,8 +28,7 @@ pub(crate) async fn once(args: &Once) -> Result<u8, Failure> {
     if args.run_again {
         once = once.if_unknown(IfUnknown::RunAgain);
     }
-    let mut signals = Signals::listen(&signals::PASSED_ON)
-        .map_err(|error| Failure::new(UNAVAILABLE, format!("can not listen for signals: {error}")))?;
+    let mut signals = Signals::listen(&signals::PASSED_ON)?;
     let payload: Vec<u8> = args.command.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
     let mut running = None;
     let submission = once.run_to_ending(&args.key, payload, |_| run(args, &mut signals, &mut running)).await;

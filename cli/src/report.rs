@@ -1,5 +1,7 @@
 //! What is told of a name in use: the JSON documents, and their words for people.
 
+use std::borrow::Cow;
+
 use leasehold::claim::{Claim, Holder, WHOLE};
 use leasehold::engine::{HeldClaim, View, Waiting};
 use leasehold::{Client, Family, Name};
@@ -34,6 +36,9 @@ pub(crate) struct HolderReport<'a> {
     who: WhoReport<'a>,
     #[serde(flatten)]
     share: Share,
+    /// What a leader has said of itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Cow<'a, str>>,
     token: u64,
     held_for_ms: u128,
     ends_in_ms: u128,
@@ -114,6 +119,7 @@ impl<'a> HolderReport<'a> {
         HolderReport {
             who: WhoReport::new(&held.claim.holder),
             share: Share::new(family, held.claim.weight),
+            value: value(&held.claim),
             token: held.claim.token,
             held_for_ms: held.held_for.as_millis(),
             ends_in_ms: held.ends_in.as_millis(),
@@ -158,6 +164,11 @@ impl<'a> BrokenReport<'a> {
 /// A holder in a few words: `backup (pid 123 on host) for 3s, token 17`.
 pub(crate) fn describe(held: &HeldClaim) -> String {
     format!("{} for {}, token {}", who(&held.claim.holder), show(held.held_for), held.claim.token)
+}
+
+/// What a leader has said of itself, if it has said something.
+pub(crate) fn value(claim: &Claim) -> Option<Cow<'_, str>> {
+    (!claim.value.is_empty()).then(|| String::from_utf8_lossy(&claim.value))
 }
 
 /// A process in a few words.

@@ -72,9 +72,11 @@ fn write_name(out: &mut impl Write, name: &Name, view: &View) -> io::Result<()> 
         writeln!(out, "  closed for another {} because a lease ran out", shown(view.closed_for))?;
     }
     for held in &view.claims {
+        let value = report::value(&held.claim);
+        let value = value.map_or_else(String::new, |value| format!(", with the value {}", visible(&value)));
         writeln!(
             out,
-            "  held by {} for {}{}\n    token {}, lease ends in {} unless renewed",
+            "  held by {} for {}{}{value}\n    token {}, lease ends in {} unless renewed",
             report::who(&held.claim.holder),
             shown(held.held_for),
             Share::new(family, held.claim.weight).remark(),

@@ -8,6 +8,8 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
+use crate::exit::{Failure, UNAVAILABLE};
+
 /// What an operator, a shell or a terminal sends to end a program.
 pub(crate) const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
@@ -43,11 +45,14 @@ pub(crate) struct Signals {
 impl Signals {
     /// Listens from now on, except to what is ignored: a handler would undo what `nohup`, or a
     /// shell that starts a job in the background, has set up for the command.
-    pub(crate) fn listen(to: &[Signal]) -> io::Result<Signals> {
+    pub(crate) fn listen(to: &[Signal]) -> Result<Signals, Failure> {
         let ignored = ignored();
         let heard = to.iter().copied().filter(|signal| !ignored.contains(*signal));
         let heard = heard.map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?)));
-        Ok(Signals { heard: heard.collect::<io::Result<_>>()? })
+        let heard: io::Result<_> = heard.collect();
+        let heard = heard
+            .map_err(|error| Failure::new(UNAVAILABLE, format!("can not listen for signals: {error}")))?;
+        Ok(Signals { heard })
     }
 
     /// The next signal that ends a process unless it is handled.

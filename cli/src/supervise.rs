@@ -37,8 +37,7 @@ pub(crate) async fn supervise(words: Vec<OsString>) -> Result<u8, Failure> {
     let Some((run, grace, failure, command)) = parse(&words) else {
         return Err(Failure::usage("`supervise` is for leasehold itself"));
     };
-    let mut signals = Signals::listen(&signals::PASSED_ON)
-        .map_err(|error| Failure::new(NOT_STARTED, format!("can not listen for signals: {error}")))?;
+    let mut signals = Signals::listen(&signals::PASSED_ON)?;
     let mut run = Parent::watch(run)
         .map_err(|error| Failure::new(NOT_STARTED, format!("can not watch over leasehold: {error}")))?;
     if run.has_ended() {

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use leasehold::engine::View;
-use leasehold::lock::{MultiGuard, ReadGuard};
+use leasehold::lock::{Candidate, MultiGuard, ReadGuard};
 use leasehold::{Client, Error, Guard, Loss, Options, Result, Standing};
 
 use crate::args::Take;
@@ -21,10 +21,10 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A client for one holder.
 pub(crate) async fn connect_for(args: &Take, label: String) -> Result<Client, Failure> {
-    let label = args.label.clone().unwrap_or(label);
+    let label = args.hold.label.clone().unwrap_or(label);
     // There is nobody else in this process to hand the name to.
-    let options = Options::new().lease(args.lease).label(label).hand_over(Duration::ZERO, 0);
-    connect(&args.on, options).await
+    let options = Options::new().lease(args.hold.lease).label(label).hand_over(Duration::ZERO, 0);
+    connect(&args.hold.on, options).await
 }
 
 /// Lets go of the engine. What it did not hear ends with the lease, and was said where it matters.
@@ -38,6 +38,7 @@ pub(crate) enum Held {
     Guard(Guard),
     Shared(ReadGuard),
     Several(MultiGuard),
+    Leader(Candidate),
 }
 
 impl Held {
@@ -47,6 +48,7 @@ impl Held {
             Held::Guard(guard) => Some(guard.token()),
             Held::Shared(guard) => Some(guard.token()),
             Held::Several(guard) => guard.token(name),
+            Held::Leader(candidate) => Some(candidate.token()),
         };
         let names = args.names().into_iter();
         names.filter_map(|name| Some((name.to_owned(), token(name)?.get()))).collect()
@@ -57,6 +59,7 @@ impl Held {
             Held::Guard(guard) => guard.standing(),
             Held::Shared(guard) => guard.standing(),
             Held::Several(guard) => guard.standing(),
+            Held::Leader(candidate) => candidate.guard().standing(),
         }
     }
 
@@ -65,6 +68,7 @@ impl Held {
             Held::Guard(guard) => guard.remaining(),
             Held::Shared(guard) => guard.remaining(),
             Held::Several(guard) => guard.remaining(),
+            Held::Leader(candidate) => candidate.guard().remaining(),
         }
     }
 
@@ -83,6 +87,10 @@ impl Held {
                 guard.lost().await;
                 guard.check()
             }
+            Held::Leader(candidate) => {
+                candidate.guard().lost().await;
+                candidate.guard().check()
+            }
         };
         match checked {
             Err(Error::Lost { name, token, why }) => lost(&name, token, why),
@@ -97,6 +105,7 @@ impl Held {
             Held::Guard(guard) => guard.release().await,
             Held::Shared(guard) => guard.release().await,
             Held::Several(guard) => guard.release().await,
+            Held::Leader(candidate) => candidate.resign().await,
         }
     }
 }
@@ -131,7 +140,7 @@ pub(crate) async fn acquire(client: &Client, args: &Take, around: &[HeldName]) -
         biased;
         held = &mut taken => held?,
         () = tokio::time::sleep(TELL_AFTER) => {
-            if !args.quiet && std::io::stderr().is_terminal() {
+            if !args.hold.quiet && std::io::stderr().is_terminal() {
                 let (name, who) = who_has_it(client, args).await;
                 print::remark(&format!("waiting for `{}`, {who}", print::visible(name)));
             }
@@ -146,7 +155,15 @@ pub(crate) async fn acquire(client: &Client, args: &Take, around: &[HeldName]) -
 }
 
 async fn take(client: &Client, args: &Take, limit: Option<Duration>) -> Result<Option<Held>> {
-    let (name, delay) = (&args.name, args.lock_delay);
+    let (name, delay) = (&args.name, args.hold.lock_delay);
+    if let Some(value) = &args.candidacy {
+        let election = client.election(name)?.lock_delay(delay);
+        return Ok(match limit {
+            None => Some(election.campaign(value).await?),
+            Some(limit) => election.campaign_for(value, limit).await?,
+        }
+        .map(Held::Leader));
+    }
     if !args.also.is_empty() {
         let several = client.multi(args.names())?.lock_delay(delay);
         return Ok(match limit {
@@ -181,8 +198,8 @@ async fn take(client: &Client, args: &Take, limit: Option<Duration>) -> Result<O
 
 /// Says who has the name, unless nobody wants to hear it: cron sends mail if something is said.
 async fn busy(client: &Client, args: &Take) -> Failure {
-    let code = args.exit_if_busy;
-    if args.quiet || code == 0 {
+    let code = args.hold.exit_if_busy;
+    if args.hold.quiet || code == 0 {
         return Failure { code, message: None };
     }
     let (name, who) = who_has_it(client, args).await;

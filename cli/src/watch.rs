@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::args::Watch;
 use crate::connect::connect;
-use crate::exit::{Failure, UNAVAILABLE};
+use crate::exit::Failure;
 use crate::print::{self, FAINT, STRONG, visible};
 use crate::report::{self, Share, WhoReport};
 use crate::signals::{self, Signals};
@@ -23,8 +23,7 @@ const EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) async fn watch(args: &Watch) -> Result<u8, Failure> {
     let client = connect(&args.on, Options::new()).await?;
-    let mut signals = Signals::listen(&signals::ENDING)
-        .map_err(|error| Failure::new(UNAVAILABLE, format!("can not listen for signals: {error}")))?;
+    let mut signals = Signals::listen(&signals::ENDING)?;
     let ended = tokio::select! {
         failed = follow(&client, args) => failed.map(|never| match never {}),
         _ = signals.next() => Ok(0),

@@ -8,6 +8,7 @@ fn the_manual_has_every_command_and_every_code() {
     let words = [
         "RUN",
         "HOLD",
+        "ELECT",
         "LIMIT",
         "ONCE",
         "LS",

@@ -3,6 +3,7 @@
 mod as_with_flock;
 mod breaking;
 mod documents;
+mod electing;
 mod holding;
 mod killed;
 mod limiting;

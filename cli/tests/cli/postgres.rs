@@ -1,13 +1,13 @@
 //! The same in a PostgreSQL database.
 
 use super::servers::Postgres;
-use super::working_day::{Semaphores, a_working_day};
+use super::working_day::{Families, a_working_day};
 use super::*;
 
 #[test]
 fn a_database_serves_an_operator() {
     let server = Postgres::start();
-    a_working_day(&Bench::on(server.url()), Semaphores::Yes);
+    a_working_day(&Bench::on(server.url()), Families::All);
 }
 
 #[test]

@@ -2,31 +2,31 @@
 //! what it should be.
 
 use super::servers::{Cluster, Quorum, Redis, Sentinels};
-use super::working_day::{Semaphores, a_working_day};
+use super::working_day::{Families, a_working_day};
 use super::*;
 
 #[test]
 fn a_server_serves_an_operator() {
     let server = Redis::start();
-    a_working_day(&Bench::on(server.url()), Semaphores::Yes);
+    a_working_day(&Bench::on(server.url()), Families::All);
 }
 
 #[test]
 fn a_primary_behind_sentinels_serves_an_operator() {
     let sentinels = Sentinels::start();
-    a_working_day(&Bench::on(sentinels.url()), Semaphores::Yes);
+    a_working_day(&Bench::on(sentinels.url()), Families::All);
 }
 
 #[test]
 fn a_cluster_serves_an_operator() {
     let cluster = Cluster::start();
-    a_working_day(&Bench::on(cluster.url()), Semaphores::Yes);
+    a_working_day(&Bench::on(cluster.url()), Families::All);
 }
 
 #[test]
 fn a_quorum_serves_an_operator() {
     let quorum = Quorum::start(3);
-    a_working_day(&Bench::on(quorum.url()), Semaphores::No);
+    a_working_day(&Bench::on(quorum.url()), Families::Locks);
 }
 
 #[test]

@@ -10,13 +10,14 @@ impl Bench {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Semaphores {
-    Yes,
-    No,
+pub(crate) enum Families {
+    All,
+    /// No semaphores and no elections.
+    Locks,
 }
 
 /// Every command, once.
-pub(crate) fn a_working_day(bench: &Bench, semaphores: Semaphores) {
+pub(crate) fn a_working_day(bench: &Bench, families: Families) {
     bench.leasehold(["run", "a", "--", "sh", "-c", "exit 3"]).gives(3);
     let watch = bench.start(["watch", "--json"]);
     let event = |watch: &Running| -> String {
@@ -35,10 +36,10 @@ pub(crate) fn a_working_day(bench: &Bench, semaphores: Semaphores) {
     bench.until_waiting("a", 1);
     let shown = bench.leasehold(["show", "a"]).gives(0);
     assert!(shown.stdout.contains("nightly") && shown.stdout.contains("next"), "{shown:?}");
-    let slots = ["--slots", "2"].into_iter().filter(|_| semaphores == Semaphores::Yes);
+    let slots = ["--slots", "2"].into_iter().filter(|_| families == Families::All);
     let _other = bench.start_run(&slots.chain(["b"]).collect::<Vec<_>>(), "exec sleep 60");
     event(&watch);
-    if semaphores == Semaphores::No {
+    if families == Families::Locks {
         bench.leasehold(["run", "--slots", "2", "c", "--", "true"]).gives(64).says("semaphore");
     }
     let listed = bench.json(&["ls", "--json"]);
@@ -54,4 +55,11 @@ pub(crate) fn a_working_day(bench: &Bench, semaphores: Semaphores) {
     next.ended();
     watch.send(Signal::INT);
     watch.ended().gives(0);
+
+    let elected = bench.leasehold(["elect", "leader", "-c", "echo $LEASEHOLD_TOKEN; exit 3"]);
+    if families == Families::All {
+        assert!(elected.gives(3).stdout.trim().parse::<u64>().is_ok());
+    } else {
+        elected.gives(64).says("elections");
+    }
 }
