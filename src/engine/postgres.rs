@@ -24,6 +24,7 @@ mod database;
 mod errors;
 mod listener;
 mod pool;
+mod prepared;
 pub(crate) mod promises;
 mod schema;
 mod shared;

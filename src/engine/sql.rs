@@ -16,15 +16,19 @@
 //! A [`Database`] has the statements and the connections. [`SqlEngine`] is an engine on top of it.
 //! docs/internals/sql.md has the tables.
 
+mod askings;
 mod cells;
 mod claims;
 mod database;
 mod engine;
 mod gates;
+mod list;
 mod poll;
 mod polled;
 mod recent;
+mod renew;
 pub(crate) mod row;
+mod seen;
 mod server_clock;
 mod state;
 mod sweep;

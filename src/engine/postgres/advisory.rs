@@ -133,7 +133,7 @@ impl Locks for AdvisoryLocks {
 
     async fn connect(&self) -> Result<AdvisorySession> {
         let server = Arc::clone(&self.server);
-        let (client, driver) = server.connect().await?;
+        let (client, driver, _) = server.connect().await?;
         let (end, ended) = watch::channel(());
         let task = tokio::spawn(async move {
             driver.run(|_| {}).await;

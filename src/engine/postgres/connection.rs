@@ -6,18 +6,25 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use tokio_postgres::{Client, Config, Connection, Socket};
+use tokio_postgres::{Client, Config, Connection, Row, Socket};
 
 use super::errors::Names;
+use super::prepared::{Parameter, Prepared};
 use super::promises::ENGINE;
-use super::schema::prepare;
-use super::statements::Statements;
+use super::schema::{Checked, check};
+use super::statements::{MARK, Statements};
 use super::url::Place;
 use crate::claim::Micros;
 use crate::engine::supervise::{Attempt, Connector};
 use crate::engine::url::Secret;
 use crate::engine::{Hint, Hints};
 use crate::error::Result;
+use crate::random;
+
+/// Whatever the role's default is: a stricter isolation fails where ours waits. Statements that
+/// were prepared are planned once, and the plan must not depend on how small a table was then.
+const SETTINGS: &str = "-c default_transaction_isolation=read\\ committed \
+     -c plan_cache_mode=force_generic_plan -c enable_seqscan=off";
 
 /// How the server is reached, the same for all connections of a client.
 pub(super) struct Server {
@@ -73,19 +80,26 @@ impl Server {
         self.password.as_ref().map(Secret::reveal)
     }
 
-    /// Connects, and gives the part of the driver that has to be polled.
-    pub(super) async fn connect(&self) -> Result<(Client, Driver)> {
+    /// Connects, and gives the part of the driver that has to be polled, and the mark that the
+    /// session has at the server ([`MARK`]) if it was started with our options.
+    ///
+    /// A pooler may refuse options, or take them and ignore them. Only the server's own session can
+    /// have the mark, and only if it was started for this connection.
+    pub(super) async fn connect(&self) -> Result<(Client, Driver, String)> {
+        let mark = format!("{:016x}", random::number()?);
         if !self.plain.load(Ordering::Relaxed) {
-            // Whatever the role's default is: a stricter one fails where ours waits.
             let mut config = self.config.clone();
-            config.options("-c default_transaction_isolation=read\\ committed");
+            config.options(format!("{SETTINGS} -c {MARK}={mark}"));
             match self.connect_as(&config).await {
                 // PgBouncer knows few of them.
                 Err(error) if is_about_options(&error) => self.plain.store(true, Ordering::Relaxed),
-                connected => return connected.map_err(|error| self.names.not_connected(error)),
+                Err(error) => return Err(self.names.not_connected(error)),
+                Ok((client, driver)) => return Ok((client, driver, mark)),
             }
         }
-        self.connect_as(&self.config).await.map_err(|error| self.names.not_connected(error))
+        let connected = self.connect_as(&self.config).await;
+        let (client, driver) = connected.map_err(|error| self.names.not_connected(error))?;
+        Ok((client, driver, mark))
     }
 
     async fn connect_as(
@@ -162,6 +176,8 @@ pub(super) struct Session {
     pub(super) client: Client,
     /// What time it was at the server.
     pub(super) now: Micros,
+    /// `None` where a pooler may give the next statement to another session.
+    prepared: Option<Prepared>,
     task: AbortHandle,
 }
 
@@ -173,7 +189,31 @@ impl Drop for Session {
 
 impl Session {
     pub(super) fn new(client: Client, now: Micros, task: AbortHandle) -> Session {
-        Session { client, now, task }
+        Session { client, now, prepared: None, task }
+    }
+
+    /// The rows that a statement gives.
+    pub(super) async fn query(
+        &self,
+        statement: &str,
+        parameters: &[Parameter<'_>],
+    ) -> std::result::Result<Vec<Row>, tokio_postgres::Error> {
+        match &self.prepared {
+            Some(prepared) => prepared.query(&self.client, statement, parameters).await,
+            None => self.client.query_typed(statement, parameters).await,
+        }
+    }
+
+    /// How many rows a statement changes.
+    pub(super) async fn execute(
+        &self,
+        statement: &str,
+        parameters: &[Parameter<'_>],
+    ) -> std::result::Result<u64, tokio_postgres::Error> {
+        match &self.prepared {
+            Some(prepared) => prepared.execute(&self.client, statement, parameters).await,
+            None => self.client.execute_typed(statement, parameters).await,
+        }
     }
 }
 
@@ -204,16 +244,17 @@ impl Connector for RequestConnector {
     }
 
     async fn connect(&self, attempt: Attempt) -> Result<Session> {
-        let (client, driver) = self.server.connect().await?;
+        let (client, driver, mark) = self.server.connect().await?;
         let task = tokio::spawn(async move {
             let why = driver.run(|_| {}).await;
             attempt.lost(&why);
         });
         let mut abort = Abort(Some(task.abort_handle()));
         let Server { names, schema, statements, .. } = &*self.server;
-        let now = prepare(&client, names, schema.as_deref(), statements).await?;
+        let Checked { now, mark: found } = check(&client, names, schema.as_deref(), statements).await?;
         abort.0 = None;
-        Ok(Session::new(client, now, task.abort_handle()))
+        let prepared = (found == Some(mark)).then(Prepared::default);
+        Ok(Session { client, now, prepared, task: task.abort_handle() })
     }
 
     async fn probe(&self, session: &Session) -> std::result::Result<(), String> {

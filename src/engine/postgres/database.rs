@@ -9,8 +9,9 @@ use tokio_postgres::types::{ToSql, Type};
 use super::connection::Server;
 use super::listener::{Listener, Message, changed_channel, seat_channel};
 use super::pool::Pool;
+use super::prepared::Parameter;
 use super::promises::GUARANTEES;
-use super::shared::{Parameter, Shared};
+use super::shared::Shared;
 use super::url::Place;
 use crate::claim::{Micros, OwnerId, Seat};
 use crate::engine::sql::row::{Columns, NameRow, WaiterRow, key_of, owner_bytes};
@@ -381,6 +382,7 @@ impl Database for Postgres {
         for Notice { seat, hint } in notices {
             let message = match hint {
                 Hint::Wake(owner) => Message::Wake(owner),
+                Hint::Granted { owner, grant, round } => Message::Granted { owner, grant, asking: round },
                 Hint::Broken(owner) => Message::Broken(owner),
                 _ => continue,
             };
@@ -393,6 +395,8 @@ impl Database for Postgres {
         // More than one message holds: those who are left out ask again in time.
         messages.retain(|_, text| text.len() < 8000);
         let shared = Arc::clone(&self.shared);
+        // Not before this task goes on: if it wants the name again, its place in the queue is
+        // written first and is not in the way of whoever is woken.
         tokio::spawn(async move { shared.send(messages).await });
     }
 

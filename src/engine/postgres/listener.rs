@@ -18,7 +18,7 @@ use super::connection::{Abort, Session};
 use super::promises::ENGINE;
 use super::shared::Shared;
 use super::statements::{Tables, quoted};
-use crate::claim::{OwnerId, Seat};
+use crate::claim::{Grant, OwnerId, Seat};
 use crate::engine::Hint;
 use crate::engine::sql::row::key_of;
 use crate::engine::supervise::{Attempt, CONNECT_LIMIT, Connector, Supervisor};
@@ -51,6 +51,11 @@ fn digest(bytes: &[u8]) -> String {
 pub(super) enum Message {
     Hello,
     Wake(OwnerId),
+    Granted {
+        owner: OwnerId,
+        grant: Grant,
+        asking: u32,
+    },
     Broken(OwnerId),
     /// The key of what has changed. Its hash is sent: keys are no text.
     Changed(Vec<u8>),
@@ -64,6 +69,9 @@ impl Message {
         match self {
             Message::Hello => text.push('h'),
             Message::Wake(owner) => write!(text, "w{owner:?}").unwrap_or_default(),
+            Message::Granted { owner, grant: Grant { token, tokens }, asking } => {
+                write!(text, "g{owner:?},{token},{tokens},{asking}").unwrap_or_default();
+            }
             Message::Broken(owner) => write!(text, "b{owner:?}").unwrap_or_default(),
             Message::Changed(key) => {
                 text.push('c');
@@ -212,14 +220,17 @@ impl Heard {
     fn hear(&self, text: &str) {
         for message in text.split(' ') {
             let Some((kind, rest)) = message.split_at_checked(1) else { continue };
-            let owner = || u128::from_str_radix(rest, 16).map(OwnerId);
-            let hint = match (kind, owner()) {
+            let hint = match (kind, owner_of(rest)) {
                 ("h", _) => {
                     self.hello.notify_one();
                     continue;
                 }
-                ("w", Ok(owner)) => Hint::Wake(owner),
-                ("b", Ok(owner)) => Hint::Broken(owner),
+                ("g", _) => match granted(rest) {
+                    Some(hint) => hint,
+                    None => continue,
+                },
+                ("w", Some(owner)) => Hint::Wake(owner),
+                ("b", Some(owner)) => Hint::Broken(owner),
                 ("c", _) => match self.watched().get(rest) {
                     Some((name, _)) => Hint::Changed(name.clone()),
                     None => continue,
@@ -229,6 +240,18 @@ impl Heard {
             self.shared.server.hint(hint);
         }
     }
+}
+
+fn owner_of(text: &str) -> Option<OwnerId> {
+    u128::from_str_radix(text, 16).ok().map(OwnerId)
+}
+
+/// What [`Message::Granted`] says.
+fn granted(text: &str) -> Option<Hint> {
+    let mut parts = text.split(',');
+    let owner = owner_of(parts.next()?)?;
+    let grant = Grant { token: parts.next()?.parse().ok()?, tokens: parts.next()?.parse().ok()? };
+    Some(Hint::Granted { owner, grant, round: parts.next()?.parse().ok()? })
 }
 
 fn listen(channel: &str) -> String {
@@ -257,7 +280,7 @@ impl Connector for ListenConnector {
     async fn connect(&self, attempt: Attempt) -> Result<Session> {
         let heard = &self.0;
         let shared = &heard.shared;
-        let (client, driver) = shared.server.connect().await?;
+        let (client, driver, _) = shared.server.connect().await?;
         let (hears, first) = (Arc::clone(heard), attempt.epoch == 1);
         let task = tokio::spawn(async move {
             let why = driver.run(|message| hears.hear(message.payload())).await;

@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 
 use super::errors::Names;
 use super::promises::ENGINE;
-use super::statements::{NOW, Statements, Tables, quoted};
+use super::statements::{MARK, NOW, Statements, Tables, quoted};
 use super::url::is_prefix;
 use crate::claim::Micros;
 use crate::error::{Error, Result};
@@ -40,17 +40,24 @@ fn create(schema: Option<&str>, tables: &Tables) -> String {
     schema.unwrap_or_default() + &tables.fill(CREATE)
 }
 
-/// Checks that a server is fit, makes the tables if they are missing, and says what time it is
-/// there.
-pub(super) async fn prepare(
+/// What a server says of itself.
+pub(super) struct Checked {
+    /// What time it is there.
+    pub(super) now: Micros,
+    /// The [`MARK`] of the session.
+    pub(super) mark: Option<String>,
+}
+
+/// Checks that a server is fit, and makes the tables if they are missing.
+pub(super) async fn check(
     client: &Client,
     names: &Names,
     schema: Option<&str>,
     statements: &Statements,
-) -> Result<Micros> {
+) -> Result<Checked> {
     let query = format!(
         "select current_setting('server_version_num')::integer, pg_is_in_recovery(), {NOW}, \
-         coalesce(bool_and(to_regclass(t.name) is not null), false) from unnest($1) as t (name)"
+         current_setting('{MARK}', true), coalesce(bool_and(to_regclass(t.name) is not null), false) from unnest($1) as t (name)"
     );
     let tables: Vec<&str> = match &names.shedlock {
         Some(table) => vec![table],
@@ -65,7 +72,8 @@ pub(super) async fn prepare(
     let Some(row) = row else { return Err(odd(names, "it does not answer a question with one row")) };
     let server = &names.server;
     let (version, standby, now, there): (i32, bool, i64, bool) =
-        (row.get(0), row.get(1), row.get(2), row.get(3));
+        (row.get(0), row.get(1), row.get(2), row.get(4));
+    let checked = Checked { now: now.max(0).cast_unsigned(), mark: row.get(3) };
     if version < OLDEST_SERVER {
         return Err(Error::Unsupported {
             engine: ENGINE,
@@ -80,7 +88,7 @@ pub(super) async fn prepare(
         });
     }
     if names.shedlock.is_some() {
-        return if there { Ok(now.max(0).cast_unsigned()) } else { Err(no_shedlock(names)) };
+        return if there { Ok(checked) } else { Err(no_shedlock(names)) };
     }
     if !there {
         make(client, names, schema).await?;
@@ -88,7 +96,7 @@ pub(super) async fn prepare(
     let rows = client.query_typed(&statements.read_format, &[]).await;
     let rows = rows.map_err(|error| names.statement(error).into_error())?;
     match rows.first().map(|row| row.get(0)) {
-        Some(FORMAT) => Ok(now.max(0).cast_unsigned()),
+        Some(FORMAT) => Ok(checked),
         Some(found) => Err(unknown_format(names, found)),
         None => Err(odd(names, "its table of formats is empty; run what `leasehold sql postgres` prints")),
     }

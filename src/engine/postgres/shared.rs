@@ -5,11 +5,12 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
 use super::connection::Server;
 use super::errors::is_broken;
 use super::pool::Pool;
+use super::prepared::Parameter;
 use crate::claim::Seat;
 use crate::engine::sql::Attempt;
 
@@ -21,9 +22,6 @@ pub(super) struct Shared {
     pub(super) seat: Seat,
 }
 
-/// A parameter and its type: without it the server would have to be asked first.
-pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
-
 impl Shared {
     /// Runs a statement over the connection of a key; over the first one if it is for no key or
     /// many.
@@ -34,7 +32,7 @@ impl Shared {
         parameters: &[Parameter<'_>],
     ) -> Attempt<Vec<Row>> {
         let (supervisor, connected) = self.pool.connected(key).await?;
-        let request = pin!(connected.client.query_typed(statement, parameters));
+        let request = pin!(connected.query(statement, parameters));
         supervisor.answer(&connected, request).await?.map_err(|error| {
             if is_broken(&error) {
                 supervisor.lost(connected.epoch, &error.to_string());
@@ -51,7 +49,7 @@ impl Shared {
         parameters: &[Parameter<'_>],
     ) -> Attempt<u64> {
         let (supervisor, connected) = self.pool.connected(key).await?;
-        let request = pin!(connected.client.execute_typed(statement, parameters));
+        let request = pin!(connected.execute(statement, parameters));
         supervisor.answer(&connected, request).await?.map_err(|error| {
             if is_broken(&error) {
                 supervisor.lost(connected.epoch, &error.to_string());
@@ -67,7 +65,7 @@ impl Shared {
         let (channels, texts): (Vec<String>, Vec<String>) = messages.into_iter().unzip();
         let parameters: [Parameter<'_>; 2] = [(&channels, Type::TEXT_ARRAY), (&texts, Type::TEXT_ARRAY)];
         let statement = "select pg_notify(n.channel, n.text) from unnest($1, $2) as n (channel, text)";
-        let request = pin!(connected.client.query_typed(statement, &parameters));
+        let request = pin!(connected.query(statement, &parameters));
         if let Some(Err(error)) = connected.while_up(request).await {
             // Whom it would have woken asks again in time.
             tracing::debug!(target: "leasehold", %error, "could not notify");

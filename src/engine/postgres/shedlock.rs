@@ -11,8 +11,9 @@ use tokio_postgres::types::Type;
 
 use super::connection::Server;
 use super::pool::Pool;
+use super::prepared::Parameter;
 use super::promises::{ENGINE, SHEDLOCK};
-use super::shared::{Parameter, Shared};
+use super::shared::Shared;
 use super::statements::with_settings;
 use super::url::Place;
 use crate::claim::{Micros, Seat};

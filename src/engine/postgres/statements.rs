@@ -39,6 +39,9 @@ pub(super) struct Statements {
 /// The server's clock in microseconds. Not `now()`, which is when the transaction began.
 pub(super) const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
+/// The setting by which a session of the server shows for which connection it was started.
+pub(super) const MARK: &str = "leasehold.session";
+
 /// Nobody waits long for a row that somebody else has locked: requests on other names wait behind
 /// it.
 const LOCKS: &str = "set_config('lock_timeout', '30ms', true)";

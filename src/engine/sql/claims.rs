@@ -1,22 +1,21 @@
 //! Requests on names.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::database::{
     Attempt, Database, Durability, Failure, GiveBack, InsertWaiter, NameWrite, RowWrite, Take,
 };
 use super::recent::Taken;
-use super::row::{self, Columns, Found, LONGEST_KEY, WaiterRow, keys_with, name_of, unreadable};
+use super::row::{self, Columns, LONGEST_KEY, WaiterRow, unreadable};
+use super::seen::Seen;
 use super::state::Sql;
 use super::tries::Tries;
 use crate::claim::{Answer, Ask, Grant, MemoryQueue, Micros, OwnerId, Released, World};
 use crate::engine::table::buffered::{self, MoreWaiters, Plan, QueueChange, RowChange};
 use crate::engine::table::row::Record;
-use crate::engine::table::{Release, Request, view};
-use crate::engine::{Renewal, Renewed, View};
+use crate::engine::table::{Release, Request};
 use crate::error::{Error, Result};
-use crate::name::{Family, Name};
+use crate::name::Name;
 use crate::random;
 
 /// How many waiters are read at first: nearly always enough.
@@ -25,7 +24,7 @@ pub(super) const FEW: usize = 3;
 pub(super) const MANY: usize = 1000;
 
 /// For how long a request is tried.
-const TRIED_FOR: Duration = Duration::from_secs(4);
+pub(super) const TRIED_FOR: Duration = Duration::from_secs(4);
 /// Who asks for a claim is told that it is busy instead.
 const ASKED_FOR: Duration = Duration::from_millis(500);
 
@@ -36,11 +35,20 @@ pub(super) struct How<A> {
     /// For how long the caller waits, if it must not be carried out later.
     pub(super) within: Option<Duration>,
     pub(super) durability: fn(&A) -> Durability,
+    /// Plan with what is remembered of the name, if there is anything. Only for an owner that has
+    /// no place in the queue.
+    pub(super) from_memory: bool,
+    /// How many times the owner has asked for its claim.
+    pub(super) round: Option<u32>,
 }
 
 impl<A> How<A> {
     pub(super) fn flushed() -> How<A> {
-        How { most: FEW, within: None, durability: |_| Durability::Flushed }
+        How::new(|_| Durability::Flushed)
+    }
+
+    pub(super) fn new(durability: fn(&A) -> Durability) -> How<A> {
+        How { most: FEW, within: None, durability, from_memory: false, round: None }
     }
 
     fn limit(&self) -> Duration {
@@ -90,7 +98,7 @@ impl<D: Database> Sql<D> {
     }
 
     /// Remembers a row that its owner can give back by one statement.
-    fn remember(&self, owner: OwnerId, record: &Record, version: i64) {
+    pub(super) fn remember(&self, owner: OwnerId, record: &Record, version: i64) {
         if record.state.idle_from().is_none() {
             return;
         }
@@ -113,11 +121,15 @@ impl<D: Database> Sql<D> {
                     self.recent.found(&key, false);
                     return Ok(Released::Claim);
                 }
-                Ok(false) | Err(Failure::Conflict(_)) => {}
+                // Somebody has joined the queue.
+                Ok(false) | Err(Failure::Conflict(_)) => drop(self.recent.recall(&key)),
                 Err(Failure::Failed(error)) => return Err(error),
             }
         }
-        let how = How { most: FEW, within: None, durability: |_: &Released| Durability::Soon };
+        self.askings.forget(owner);
+        // Whoever holds the name has no place in the queue. For others what is remembered is of no
+        // use: a plan without a write is not trusted.
+        let how = How { from_memory: true, ..How::new(|_: &Released| Durability::Soon) };
         self.on_name(name, &Release { owner, used }, how).await
     }
 
@@ -142,35 +154,45 @@ impl<D: Database> Sql<D> {
         let _passed = self.gates.pass(&key).await;
         let mut tries = Tries::new(how.limit());
         let mut most = how.most;
+        // It is gone from the memory until it was written: an outcome may remain unknown.
+        let mut remembered = self
+            .recent
+            .recall(&key)
+            .filter(|seen| how.from_memory && seen.holds_until(self.clock.after(Duration::ZERO)));
         loop {
             // Counted from before it is asked what time it is.
             let left = how.within.map(|within| within.saturating_sub(tries.started.elapsed()));
-            let Some(found) =
-                self.or_again(&mut tries, name, self.database.read_name(&key, request.owner(), most)).await?
-            else {
-                continue;
+            let is_fresh = remembered.is_none();
+            let seen = match remembered.take() {
+                Some(seen) => seen,
+                None => match self.read(name, &key, request.owner(), most, &mut tries).await? {
+                    Some(seen) => seen,
+                    None => continue,
+                },
             };
-            self.clock.heard(found.now);
-            let unreadable = |error| unreadable(self.word(), name, error);
-            if found.has_orphans().map_err(unreadable)? {
-                let version = found.row.as_ref().map(|row| row.version);
-                self.or_again(&mut tries, name, self.database.delete_waiters(&key, version)).await?;
-                tries.again(|| self.crowded(name)).await?;
-                continue;
-            }
-            let snapshot = found.snapshot(most).map_err(unreadable)?;
-            let world = World { now: found.now, alive: &|_| true };
-            let plan = match buffered::plan(name, LONGEST_KEY, &snapshot, world, request) {
+            let world = World { now: seen.now, alive: &|_| true };
+            let mut plan = match buffered::plan(name, LONGEST_KEY, &seen.snapshot, world, request) {
                 Ok(plan) => plan,
                 Err(MoreWaiters) => {
-                    most *= 8;
+                    most *= if is_fresh { 8 } else { 1 };
                     continue;
                 }
             };
+            let mut durability = (how.durability)(&plan.answer);
+            let is_grant = durability == Durability::Flushed;
+            // Nobody would hear of it where nobody hears.
+            if self.database.hears() && seen.tell_grants(&mut plan) {
+                durability = Durability::Flushed;
+            }
+            let not_after = left.map(|left| seen.now + micros(left));
+            let write = self.write_of(name, &key, &seen, &plan, durability, not_after)?;
+            // That what is remembered still holds is known if it is written, and a grant counts
+            // from a time that was read after it was asked for.
+            if !is_fresh && (is_grant || !matches!(write, Write::Name(_))) {
+                continue;
+            }
             self.recent.found(&key, matches!(plan.row, RowChange::Unchanged | RowChange::Put(_)));
-            let not_after = left.map(|left| found.now + micros(left));
-            let durability = (how.durability)(&plan.answer);
-            let write = self.write_of(name, &key, &found, &plan, durability, not_after)?;
+            self.note_asking(request.owner(), how.round, &plan);
             let written = match &write {
                 Write::Nothing => true,
                 Write::Touch { place, alive_until } => {
@@ -182,7 +204,9 @@ impl<D: Database> Sql<D> {
                 }
             };
             if !written {
-                tries.again(|| self.crowded(name)).await?;
+                if is_fresh {
+                    tries.again(|| self.crowded(name)).await?;
+                }
                 continue;
             }
             if let (Write::Name(write), RowChange::Put(record), Some(owner)) =
@@ -190,8 +214,47 @@ impl<D: Database> Sql<D> {
             {
                 self.remember(owner, record, write.row.version);
             }
-            self.deliver(plan.notices, if plan.changed { vec![name.clone()] } else { Vec::new() });
+            let notices = std::mem::take(&mut plan.notices);
+            self.deliver(notices, if plan.changed { vec![name.clone()] } else { Vec::new() });
+            if let Write::Name(write) = &write {
+                self.recent.saw(&key, seen.after(&plan, write.row.version));
+            }
             return Ok(plan.answer);
+        }
+    }
+
+    /// What there is of a name; `None`, after a pause, if somebody else was in the way.
+    async fn read(
+        &self,
+        name: &Name,
+        key: &[u8],
+        owner: Option<OwnerId>,
+        most: usize,
+        tries: &mut Tries,
+    ) -> Attempt<Option<Seen>> {
+        let read = self.database.read_name(key, owner, most);
+        let Some(found) = self.or_again(tries, name, read).await? else { return Ok(None) };
+        self.clock.heard(found.now);
+        let unreadable = |error| unreadable(self.word(), name, error);
+        if found.has_orphans().map_err(unreadable)? {
+            let version = found.row.as_ref().map(|row| row.version);
+            self.or_again(tries, name, self.database.delete_waiters(key, version)).await?;
+            tries.again(|| self.crowded(name)).await?;
+            return Ok(None);
+        }
+        Ok(Some(Seen::read(&found, most).map_err(unreadable)?))
+    }
+
+    /// Notes which asking the row of a waiter will tell of.
+    fn note_asking<T>(&self, owner: Option<OwnerId>, round: Option<u32>, plan: &Plan<T>) {
+        let (Some(owner), Some(round)) = (owner, round) else { return };
+        let until = plan.queue.values().find_map(|change| match change {
+            QueueChange::Insert(waiter) if waiter.owner == owner => Some(waiter.alive_until),
+            QueueChange::Touch { owner: touched, alive_until } if *touched == owner => Some(*alive_until),
+            _ => None,
+        });
+        if let Some(until) = until {
+            self.askings.note(owner, until, round);
         }
     }
 
@@ -218,12 +281,11 @@ impl<D: Database> Sql<D> {
         &self,
         name: &Name,
         key: &[u8],
-        found: &Found,
+        seen: &Seen,
         plan: &Plan<T>,
         durability: Durability,
         not_after: Option<Micros>,
     ) -> Result<Write> {
-        let expected = found.row.as_ref().map(|row| row.version);
         let unwritable = |error| self.unwritable(name, error);
         let columns = match &plan.row {
             RowChange::Unchanged => match plan.queue.iter().next() {
@@ -233,17 +295,19 @@ impl<D: Database> Sql<D> {
                 Some((place, QueueChange::Touch { alive_until, .. })) if plan.queue.len() == 1 => {
                     return Ok(Write::Touch { place: *place, alive_until: *alive_until });
                 }
-                Some(_) => self.columns_as_found(name, found)?,
+                // A write that changes the queue only.
+                Some(_) => match &seen.snapshot.record {
+                    Some(record) => Columns::of(record).map_err(unwritable)?,
+                    None => Columns::idle(seen.now),
+                },
             },
             RowChange::Put(record) => Columns::of(record).map_err(unwritable)?,
-            RowChange::Delete { .. } if found.row.as_ref().is_none_or(|row| row.record.is_none()) => {
-                return Ok(Write::Nothing);
-            }
+            RowChange::Delete { .. } if seen.snapshot.record.is_none() => return Ok(Write::Nothing),
             // A name that nobody uses keeps its row until it is swept: it knows the last token.
-            RowChange::Delete { floor } => Columns::idle(floor.unwrap_or(found.now)),
+            RowChange::Delete { floor } => Columns::idle(floor.unwrap_or(seen.now)),
         };
         let mut write = NameWrite {
-            row: RowWrite { key: key.to_vec(), expected, version: Self::version()?, columns },
+            row: RowWrite { key: key.to_vec(), expected: seen.version, version: Self::version()?, columns },
             not_after,
             insert: Vec::new(),
             touch: Vec::new(),
@@ -263,17 +327,7 @@ impl<D: Database> Sql<D> {
         Ok(Write::Name(Box::new(write)))
     }
 
-    /// The row as it was read, for a write that changes the queue only.
-    fn columns_as_found(&self, name: &Name, found: &Found) -> Result<Columns> {
-        let record = found.row.as_ref().map(row::NameRow::record).transpose();
-        let record = record.map_err(|error| unreadable(self.word(), name, error))?.flatten();
-        match record {
-            Some(record) => Columns::of(&record).map_err(|error| self.unwritable(name, error)),
-            None => Ok(Columns::idle(found.now)),
-        }
-    }
-
-    fn unwritable(&self, name: &Name, error: postcard::Error) -> Error {
+    pub(super) fn unwritable(&self, name: &Name, error: postcard::Error) -> Error {
         Error::Engine {
             engine: self.word(),
             what: format!("the row of `{name}` can not be written: {error}"),
@@ -291,137 +345,6 @@ impl<D: Database> Sql<D> {
             ),
             source: None,
         }
-    }
-
-    /// Renews many claims.
-    pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        // A row that another transaction has locked is tried again by the client, soon.
-        const TRIES: u32 = 4;
-        let mut verdicts = vec![Renewed::Unknown; renewals.len()];
-        let mut pending: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
-        for (number, renewal) in renewals.iter().enumerate() {
-            pending.entry(row::key_of(&renewal.name)).or_default().push(number);
-        }
-        let mut tries = Tries::new(TRIED_FOR);
-        for _ in 0..TRIES {
-            match self.renew_pending(renewals, &mut pending, &mut verdicts).await {
-                Ok(()) | Err(Failure::Conflict(_)) => {}
-                Err(Failure::Failed(error)) => return Err(error),
-            }
-            if pending.is_empty() {
-                break;
-            }
-            if tries.again(Error::closed).await.is_err() {
-                break;
-            }
-        }
-        Ok(verdicts)
-    }
-
-    /// Renews the claims that are still to be renewed, as far as nobody is in the way.
-    async fn renew_pending(
-        &self,
-        renewals: &[Renewal],
-        pending: &mut BTreeMap<Vec<u8>, Vec<usize>>,
-        verdicts: &mut [Renewed],
-    ) -> Attempt<()> {
-        let keys: Vec<Vec<u8>> = pending.keys().cloned().collect();
-        let (now, rows) = self.database.read_names(&keys).await?;
-        self.clock.heard(now);
-        let rows: BTreeMap<Vec<u8>, row::NameRow> = rows.into_iter().collect();
-        let mut writes = Vec::new();
-        let mut records = BTreeMap::new();
-        for key in keys {
-            let numbers = &pending[&key];
-            let name = &renewals[numbers[0]].name;
-            let row = rows.get(&key);
-            let record = row.map(row::NameRow::record).transpose();
-            let record = record.map_err(|error| unreadable(self.word(), name, error))?.flatten();
-            let (Some(row), Some(mut record)) = (row, record) else {
-                numbers.iter().for_each(|number| verdicts[*number] = Renewed::Gone);
-                pending.remove(&key);
-                continue;
-            };
-            let mut renewed = Vec::new();
-            let mut gone = Vec::new();
-            for number in numbers {
-                let Renewal { owner, lease, .. } = &renewals[*number];
-                let held = record.state.renew(*owner, *lease, now);
-                if held { &mut renewed } else { &mut gone }.push(*number);
-            }
-            // It was not there when the row was read, and so it never comes back.
-            gone.iter().for_each(|number| verdicts[*number] = Renewed::Gone);
-            if renewed.is_empty() {
-                pending.remove(&key);
-                continue;
-            }
-            let columns = Columns::of(&record).map_err(|error| self.unwritable(name, error))?;
-            let version = Self::version()?;
-            pending.insert(key.clone(), renewed);
-            records.insert(key.clone(), (record, version));
-            writes.push(RowWrite { key, expected: Some(row.version), version, columns });
-        }
-        if writes.is_empty() {
-            return Ok(());
-        }
-        for key in self.database.write_names(&writes).await? {
-            let Some(numbers) = pending.remove(&key) else { continue };
-            for number in numbers {
-                verdicts[number] = Renewed::Yes;
-                if let Some((record, version)) = records.get(&key) {
-                    self.remember(renewals[number].owner, record, *version);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The names in use.
-    pub(super) async fn list_names(
-        &self,
-        family: Family,
-        prefix: &str,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<(Name, View)>> {
-        const PAGE: usize = 1000;
-        let (mut from, to) = keys_with(family, prefix);
-        if let Some(after) = after {
-            from = from.max(keys_with(family, after).0);
-        }
-        let mut shown: Vec<(Name, View)> = Vec::new();
-        loop {
-            let page = self.database.list_names(&from, &to, PAGE).await;
-            let (now, rows) = page.map_err(Failure::into_error)?;
-            for (key, row) in &rows {
-                let Ok(Some(record)) = row.record() else { continue };
-                let Some(name) = name_of(key, &record) else { continue };
-                let text = name.as_str();
-                if !text.starts_with(prefix) || after.is_some_and(|after| text <= after) {
-                    continue;
-                }
-                let view = view(&record.state, Vec::new(), u64::MAX, now);
-                if !view.claims.is_empty() || view.waiting > 0 {
-                    shown.push((name, view));
-                }
-            }
-            // Folded names are not stored in the order of what they stand for, but their first part
-            // is.
-            shown.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-            let last = rows.last().filter(|_| rows.len() == PAGE);
-            let Some((last, _)) = last else { break };
-            let enough = shown.get(limit.saturating_sub(1)).is_some_and(|(name, _)| {
-                let (_, end) = keys_with(family, name.as_str());
-                *last >= end
-            });
-            if enough {
-                break;
-            }
-            from.clone_from(last);
-            from.push(0);
-        }
-        shown.truncate(limit);
-        Ok(shown)
     }
 }
 

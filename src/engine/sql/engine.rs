@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::claims::{FEW, How, MANY, grants_are_flushed};
+use super::claims::{How, MANY, grants_are_flushed};
 use super::database::{Database, Durability, Failure};
 use super::row::key_of;
 use super::state::Sql;
@@ -50,25 +50,29 @@ impl<D: Database> Sql<D> {
     /// harmless.
     async fn acquire(self: &Arc<Self>, name: &Name, ask: &Ask) -> Result<Answer> {
         // Who asks again stands in the queue, or has been granted its claim.
-        let may_be_free = ask.round <= 1 && !ask.logged && !self.recent.is_busy(&key_of(name));
-        match self.acquire_once(name, ask, may_be_free).await {
+        let is_new = ask.round <= 1;
+        match self.acquire_once(name, ask, is_new).await {
             Err(error) if error.is_retryable() => Box::pin(self.acquire_once(name, ask, false)).await,
             answer => answer,
         }
     }
 
-    async fn acquire_once(self: &Arc<Self>, name: &Name, ask: &Ask, may_be_free: bool) -> Result<Answer> {
+    async fn acquire_once(self: &Arc<Self>, name: &Name, ask: &Ask, is_new: bool) -> Result<Answer> {
         let key = key_of(name);
         let mut answer = None;
-        if may_be_free {
+        if is_new && !ask.logged && !self.recent.is_busy(&key) {
             answer = self.take(name, &key, ask).await?.map(Answer::Granted);
         }
         let answer = match answer {
             Some(answer) => answer,
             None => {
                 let request = Acquire { ask: Cow::Borrowed(ask), seat: self.seat };
-                let within = Some(ask.answer_within);
-                let how = How { most: FEW, within, durability: grants_are_flushed };
+                let how = How {
+                    within: Some(ask.answer_within),
+                    from_memory: is_new,
+                    round: Some(ask.round),
+                    ..How::new(grants_are_flushed)
+                };
                 match self.attempt_on_name(name, &request, how).await {
                     Ok(answer) => answer,
                     // A transaction has the row locked, so nobody can take the name now.
@@ -79,6 +83,7 @@ impl<D: Database> Sql<D> {
             }
         };
         if matches!(answer, Answer::Granted(_)) {
+            self.askings.forget(ask.owner);
             self.polled.hold(ask.owner, &key);
             self.poll_if_wanted();
         }
@@ -92,6 +97,8 @@ impl<D: Database> Engine for SqlEngine<D> {
     }
 
     fn listen(&self, hints: Hints) {
+        let askings = Arc::clone(&self.0.askings);
+        let hints = Hints::new(move |hint| hints.give(askings.resolve(hint)));
         self.0.database.listen(hints.clone());
         // Called once; a second sink would never hear anything.
         self.0.hints.set(hints).ok();
@@ -118,7 +125,7 @@ impl<D: Database> Engine for SqlEngine<D> {
     fn alter<'a>(&'a self, name: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
         Box::pin(async move {
             let request = Alter { owner, alteration };
-            let how = How { most: FEW, within: None, durability: grants_are_flushed };
+            let how = How::new(grants_are_flushed);
             Ok(self.0.pollable(self.0.on_name(name, &request, how).await?, 1))
         })
     }
@@ -132,7 +139,7 @@ impl<D: Database> Engine for SqlEngine<D> {
 
     fn look<'a>(&'a self, name: &'a Name, seen: u64) -> Reply<'a, View> {
         // What a look clears away would be cleared away again.
-        let how = How { most: MANY, within: None, durability: |_: &View| Durability::Soon };
+        let how = How { most: MANY, ..How::new(|_: &View| Durability::Soon) };
         Box::pin(async move { self.0.on_name(name, &Look { seen }, how).await })
     }
 

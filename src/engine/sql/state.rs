@@ -1,9 +1,10 @@
 //! What one client of a database has: its connections, and what it remembers.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
 
+use super::askings::Askings;
 use super::database::Database;
 use super::gates::Gates;
 use super::polled::Polled;
@@ -23,6 +24,7 @@ pub(crate) struct Sql<D> {
     pub(super) seat: Seat,
     pub(super) gates: Gates,
     pub(super) recent: Recent,
+    pub(super) askings: Arc<Askings>,
     pub(super) polled: Polled,
     pub(super) clock: ServerClock,
     pub(super) sweeper: Sweeper,
@@ -42,6 +44,7 @@ impl<D: Database> Sql<D> {
             seat,
             gates: Gates::default(),
             recent: Recent::default(),
+            askings: Arc::default(),
             polled: Polled::default(),
             clock,
             sweeper: Sweeper::new(seat),

@@ -19,6 +19,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_statement_that_may_not_take_long_is_an_outage_that_says_so,
             strict_isolation_is_not_ours,
             strict_isolation_behind_a_pooler_is_tried_again,
+            nothing_is_prepared_behind_a_pooler_that_ignores_options,
             a_server_without_connections_left_says_so,
             one_connection_is_enough,
             a_full_disk_is_an_outage_that_says_so,
@@ -184,6 +185,16 @@ async fn strict_isolation_behind_a_pooler_is_tried_again(ground: Ground) {
     server.sql("alter database leasehold set default_transaction_isolation = 'serializable'");
     let pooler = crate::servers::PgBouncer::start(server);
     contend(&pooler.url()).await;
+}
+
+async fn nothing_is_prepared_behind_a_pooler_that_ignores_options(ground: Ground) {
+    if crate::servers::PgBouncer::missing().is_some() {
+        return;
+    }
+    let settings = ["ignore_startup_parameters=options,extra_float_digits"];
+    let pooler = crate::servers::PgBouncer::start_with(server(&ground), &settings);
+    contend(&pooler.url()).await;
+    assert!(!server(&ground).log().contains("prepared statement"), "{}", server(&ground).log());
 }
 
 async fn a_server_without_connections_left_says_so(ground: Ground) {
