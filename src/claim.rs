@@ -12,7 +12,8 @@
 //! Time is in microseconds of the engine's clock. Tokens are drawn from the same number line: a
 //! token is the larger of "one more than the last" and "now", so that a name whose record was
 //! thrown away starts above every token it gave before. See [`State::retire`] for what makes that
-//! sound.
+//! sound. An engine whose clock does not go on by itself says where its tokens start
+//! ([`World::tokens_from`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -284,8 +285,17 @@ pub struct Change {
 pub struct World<'a> {
     /// The engine's clock.
     pub now: Micros,
+    /// No token below this is given: the clock, where tokens are drawn from the same number line.
+    pub tokens_from: u64,
     /// False for a seat whose process is known to be gone. Engines that can not see this say true.
     pub alive: &'a dyn Fn(Seat) -> bool,
+}
+
+impl<'a> World<'a> {
+    /// The world at a time from which tokens are drawn, too.
+    pub fn at(now: Micros, alive: &'a dyn Fn(Seat) -> bool) -> World<'a> {
+        World { now, tokens_from: now, alive }
+    }
 }
 
 impl fmt::Debug for World<'_> {

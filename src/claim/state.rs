@@ -174,6 +174,26 @@ impl State {
         }
     }
 
+    /// Moves all tokens by `offset`, for a store that knows where its tokens start once it has
+    /// written.
+    pub fn shift_tokens(&mut self, offset: u64) {
+        self.last += offset;
+        self.claims.iter_mut().for_each(|claim| claim.token += offset);
+        let changes = self.log.iter_mut().flat_map(|log| &mut log.changes);
+        // 0 stands for no leader.
+        changes.filter(|change| change.token != 0).for_each(|change| change.token += offset);
+    }
+
+    /// Notes that the owner of a claim lives elsewhere; false if it has none.
+    pub fn reseat(&mut self, owner: OwnerId, seat: Seat) -> bool {
+        self.claim_mut(owner).map(|claim| claim.seat = seat).is_some()
+    }
+
+    /// Every claim that is kept, those whose time is over too.
+    pub fn kept_claims(&self) -> &[Claim] {
+        &self.claims
+    }
+
     /// The claim of a name that one owner holds whole.
     pub fn sole_claim(&self) -> Option<&Claim> {
         match &*self.claims {
@@ -223,7 +243,7 @@ impl State {
 
         let fits = |state: &State| state.admits(ask.weight, now);
         if self.waiting == 0 && fits(self) {
-            let answer = Answer::Granted(self.grant(Waiter::new(ask, seat, now), now, true));
+            let answer = Answer::Granted(self.grant(Waiter::new(ask, seat, now), world, true));
             self.note_change(now);
             return Ok(Step { answer, wakes });
         }
@@ -236,7 +256,7 @@ impl State {
             wakes.retain(|wake| wake.owner != ask.owner);
             Answer::Granted(grant)
         } else if !queued && self.waiting == 0 && fits(self) {
-            Answer::Granted(self.grant(Waiter::new(ask, seat, now), now, true))
+            Answer::Granted(self.grant(Waiter::new(ask, seat, now), world, true))
         } else {
             if ask.wait && !queued {
                 queue.push(Waiter::new(ask, seat, now))?;
@@ -495,7 +515,7 @@ impl State {
         }
         self.upgrade = self.live_upgrade(now);
         if let Some(Upgrade { owner, .. }) = self.upgrade {
-            self.finish_upgrade(owner, now, wakes);
+            self.finish_upgrade(owner, world, wakes);
         }
         while self.waiting > 0 {
             let Some(mut first) = queue.first()? else { break };
@@ -520,7 +540,7 @@ impl State {
             // After a cut of the capacity a waiter may want more than there is. It is woken to be
             // told.
             if !too_much {
-                self.grant(first, now, false);
+                self.grant(first, world, false);
             }
         }
         Ok(())
@@ -530,9 +550,10 @@ impl State {
         self.upgrade.filter(|upgrade| upgrade.alive_until > now && self.position(upgrade.owner).is_ok())
     }
 
-    fn finish_upgrade(&mut self, owner: OwnerId, now: Micros, wakes: &mut Vec<Wake>) {
+    fn finish_upgrade(&mut self, owner: OwnerId, world: World<'_>, wakes: &mut Vec<Wake>) {
+        let now = world.now;
         let capacity = self.capacity;
-        let token = (self.last + 1).max(now);
+        let token = (self.last + 1).max(world.tokens_from);
         let alone = self.claims.len() == 1 && self.closed_until <= now;
         if let Some(claim) = self.claim_mut(owner).filter(|_| alone) {
             claim.weight = capacity;
@@ -546,8 +567,9 @@ impl State {
         }
     }
 
-    fn grant(&mut self, waiter: Waiter, now: Micros, confirmed: bool) -> Grant {
-        let token = (self.last + 1).max(now);
+    fn grant(&mut self, waiter: Waiter, world: World<'_>, confirmed: bool) -> Grant {
+        let now = world.now;
+        let token = (self.last + 1).max(world.tokens_from);
         let mut claim = Claim {
             owner: waiter.owner,
             seat: waiter.seat,

@@ -62,7 +62,7 @@ impl Name {
     fn with<T>(&mut self, work: impl FnOnce(&mut State, &mut MemoryQueue, World<'_>) -> T) -> T {
         let Name { state, queue, now, dead } = self;
         let alive = |seat| !dead.contains(&seat);
-        work(state, queue, World { now: *now, alive: &alive })
+        work(state, queue, World::at(*now, &alive))
     }
 
     /// The seat of an owner has the same number.

@@ -144,7 +144,8 @@ impl Entry {
         clients: &Clients,
         outbox: &mut Outbox,
     ) -> (R::Answer, Keep) {
-        let world = World { now, alive: &|seat| clients.alive(seat) };
+        let alive = |seat| clients.alive(seat);
+        let world = World::at(now, &alive);
         let Ok(outcome) = table::run(&mut self.state, &mut self.queue, world, request);
         clients.notify(outcome.notices, outbox);
         if outcome.changed {

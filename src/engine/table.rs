@@ -279,7 +279,7 @@ pub(crate) fn run<R: Request, Q: Waiters>(
     let broken = broken.map(|claim| Notice { seat: claim.seat, hint: Hint::Broken(claim.owner) });
     let notices = woken.chain(broken).collect();
     let keep = match state.retire(world.now) {
-        Some(last) => Keep::Forget { floor: (last >= world.now).then_some(last) },
+        Some(last) => Keep::Forget { floor: (last >= world.tokens_from).then_some(last) },
         None => Keep::Store,
     };
     Ok(Outcome { answer, notices, changed: state.change_count() != changes, keep })

@@ -215,7 +215,7 @@ fn nobody_died(_: Seat) -> bool {
 }
 
 pub(crate) fn world(now: u64) -> World<'static> {
-    World { now, alive: &nobody_died }
+    World::at(now, &nobody_died)
 }
 
 pub(crate) fn micros(duration: Duration) -> u64 {

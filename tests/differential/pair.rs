@@ -362,7 +362,7 @@ impl<'a> Pair<'a> {
             let until_renewed = Duration::from_secs(u64::from(u32::MAX));
             let lease = if free { until_renewed } else { ask.lease };
             let asked = Ask { lease, ..ask.clone() };
-            let Ok(step) = state.ask(queue, &asked, seat_number, World { now: then, ..world });
+            let Ok(step) = state.ask(queue, &asked, seat_number, World::at(then, world.alive));
             if free {
                 state.renew(ask.owner, ask.lease, now);
             }

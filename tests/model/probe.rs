@@ -29,7 +29,7 @@ impl World {
                     let Ok(_) = leasehold::claim::Queue::touch(&mut line, owner, now + patience);
                 }
             }
-            let world = leasehold::claim::World { now, alive: &|_| true };
+            let world = leasehold::claim::World::at(now, &|_| true);
             let Ok(step) = state.ask(&mut line, &ask, u64::from(STRANGER), world);
             if matches!(step.answer, Answer::Granted(_)) {
                 return Ok(());

@@ -65,7 +65,7 @@ impl World {
                 let Ok(_) = self.line.touch(owner, far);
             }
         }
-        let world = leasehold::claim::World { now, alive: &alive };
+        let world = leasehold::claim::World::at(now, &alive);
         let step = run(&mut self.state, &mut self.line, world);
         if setup.is(Bug::HandOverUnconfirmed) {
             for wake in &step.wakes {

@@ -958,7 +958,7 @@ impl Inner {
         self.note_undelayed(name, now);
         let entry = &mut self.entries[name];
         let changes = entry.state.change_count();
-        let step = request(&mut entry.state, &mut entry.queue, Rules { now, alive: &|_| true });
+        let step = request(&mut entry.state, &mut entry.queue, Rules::at(now, &|_| true));
         let changed = entry.state.change_count() != changes;
         let watchers: Vec<usize> =
             if changed { entry.watchers.iter().copied().collect() } else { Vec::new() };

@@ -58,7 +58,8 @@ impl Session {
             name_key: &key,
             next_place: &mut record.next_place,
         };
-        let world = World { now, alive: &|seat| self.alive(seat) };
+        let alive = |seat| self.alive(seat);
+        let world = World::at(now, &alive);
         let outcome = table::run(&mut record.state, &mut queue, world, request).map_err(failed)?;
         let mut notices = outcome.notices;
         if outcome.changed {

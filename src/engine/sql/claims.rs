@@ -75,7 +75,7 @@ impl<D: Database> Sql<D> {
         // Decided at time 0 on a name that nobody uses. The statement adds the time, and finds out
         // whether nobody does.
         let mut record = Record::new(name, LONGEST_KEY, 0);
-        let world = World { now: 0, alive: &|_| true };
+        let world = World::at(0, &|_| true);
         let Ok(step) = record.state.ask(&mut MemoryQueue::default(), ask, self.seat, world);
         let Answer::Granted(grant) = step.answer else { return Ok(None) };
         let columns = Columns::of(&record).map_err(|error| self.unwritable(name, error))?;
@@ -170,7 +170,7 @@ impl<D: Database> Sql<D> {
                     None => continue,
                 },
             };
-            let world = World { now: seen.now, alive: &|_| true };
+            let world = World::at(seen.now, &|_| true);
             let mut plan = match buffered::plan(name, LONGEST_KEY, &seen.snapshot, world, request) {
                 Ok(plan) => plan,
                 Err(MoreWaiters) => {

@@ -106,7 +106,7 @@ mod tests {
 
     fn planned<R: Request>(seen: &Seen, request: &R) -> Result<Plan<R::Answer>, MoreWaiters> {
         let name = Name::new(Family::Lock, "x").expect("a name");
-        plan(&name, 100, &seen.snapshot, World { now: seen.now, alive: &|_| true }, request)
+        plan(&name, 100, &seen.snapshot, World::at(seen.now, &|_| true), request)
     }
 
     /// Held by 1, with 2 in the queue, as it was read.

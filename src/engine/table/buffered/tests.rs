@@ -175,7 +175,8 @@ impl Pair {
         R::Answer: Debug,
     {
         let dead = self.dead.clone();
-        let world = World { now: self.now, alive: &|seat| !dead.contains(&seat) };
+        let alive = |seat| !dead.contains(&seat);
+        let world = World::at(self.now, &alive);
         let Ok(expected) = run(&mut self.state, &mut self.queue, world, request);
         let waiting = self.rows.queue.len();
         let mut most = self.most;
@@ -280,7 +281,7 @@ fn most_requests_need_few_rows() {
 fn a_request_that_changes_nothing_writes_nothing() {
     let mut pair = Pair::new(2);
     pair.happen(&Event::Ask { number: 1, weight: CAPACITY, wait: false });
-    let world = World { now: pair.now, alive: &|_| true };
+    let world = World::at(pair.now, &|_| true);
     let busy = Acquire { ask: Cow::Owned(ask(3, 1, false)), seat: 3 };
     let plan = plan(&pair.name, 50, &pair.rows.read(2, busy.owner()), world, &busy).expect("a plan");
     assert_eq!((plan.row, plan.queue.len()), (RowChange::Unchanged, 0));
