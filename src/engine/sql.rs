@@ -11,7 +11,8 @@
 //!   none.
 //! * **Everything else** reads the row and the waiters that matter, runs the rule, and writes if
 //!   the row still has the version that was read. If it does not, it is done again. One process
-//!   does not compete with itself: its requests on a name go one after the other ([`gates`]).
+//!   does not compete with itself: its requests on a name go one after the other
+//!   ([`crate::engine::gates`]).
 //!
 //! A [`Database`] has the statements and the connections. [`SqlEngine`] is an engine on top of it.
 //! docs/internals/sql.md has the tables.
@@ -21,7 +22,6 @@ mod cells;
 mod claims;
 mod database;
 mod engine;
-mod gates;
 mod list;
 mod poll;
 mod polled;

@@ -6,12 +6,12 @@ use tokio::runtime::Handle;
 
 use super::askings::Askings;
 use super::database::Database;
-use super::gates::Gates;
 use super::polled::Polled;
 use super::recent::Recent;
 use super::server_clock::ServerClock;
 use super::sweeper::Sweeper;
 use crate::claim::{Micros, Seat};
+use crate::engine::gates::Gates;
 use crate::engine::table::Notice;
 use crate::engine::{Hint, Hints};
 use crate::error::{Error, Result};

@@ -10,11 +10,11 @@ use tokio::sync::OwnedMutexGuard;
 
 /// The names that are being worked on.
 #[derive(Debug, Default)]
-pub(super) struct Gates(Mutex<HashMap<Vec<u8>, Weak<tokio::sync::Mutex<()>>>>);
+pub(crate) struct Gates(Mutex<HashMap<Vec<u8>, Weak<tokio::sync::Mutex<()>>>>);
 
 /// The right to work on a name, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Passed<'a> {
+pub(crate) struct Passed<'a> {
     gates: &'a Gates,
     key: &'a [u8],
     guard: Option<OwnedMutexGuard<()>>,
@@ -26,7 +26,7 @@ impl Gates {
     }
 
     /// Waits until nobody else in this process works on the name. First come, first served.
-    pub(super) async fn pass<'a>(&'a self, key: &'a [u8]) -> Passed<'a> {
+    pub(crate) async fn pass<'a>(&'a self, key: &'a [u8]) -> Passed<'a> {
         let gate = {
             let mut table = self.table();
             match table.get(key).and_then(Weak::upgrade) {
