@@ -21,6 +21,7 @@ use crate::nearest::nearest;
 /// | `redis+sentinel://HOST,HOST/NAME/DB` | the same, wherever the sentinels say that its primary is |
 /// | `redis+cluster://HOST:PORT,HOST:PORT` | claims in a Redis Cluster |
 /// | `redlock://HOST:PORT,HOST:PORT,HOST:PORT` | claims at a majority of independent Redis servers |
+/// | `etcd://HOST:PORT,HOST:PORT/PREFIX` | claims in an etcd cluster |
 /// | `postgres://USER@HOST/DATABASE` | claims in a table of a PostgreSQL database |
 /// | `mysql://USER@HOST/DATABASE` | claims in a table of a MySQL or MariaDB database |
 /// | `postgres://…?shedlock=TABLE`, `mysql://…?shedlock=TABLE` | locks in a table of ShedLock |
@@ -163,6 +164,22 @@ const SCHEMES: &[Scheme] = &[
         feature: "redis-tls",
         open: with_feature!("redis-tls", open_redlock),
     },
+    Scheme {
+        scheme: "etcd",
+        engine: "etcd",
+        example: "etcd://HOST:PORT,HOST:PORT",
+        port: Some(2379),
+        feature: "etcd",
+        open: with_feature!("etcd", open_etcd),
+    },
+    Scheme {
+        scheme: "etcds",
+        engine: "etcd",
+        example: "etcds://HOST:PORT,HOST:PORT",
+        port: None,
+        feature: "etcd-tls",
+        open: with_feature!("etcd-tls", open_etcd),
+    },
     postgres("postgres", "postgres://USER@HOST/DATABASE"),
     postgres("postgresql", "postgresql://USER@HOST/DATABASE"),
     postgres("postgres+advisory", "postgres+advisory://USER@HOST/DATABASE"),
@@ -221,6 +238,11 @@ fn open_redlock<'a>(url: &'a str, _: &'a Options) -> Reply<'a, Box<dyn Engine>> 
     Box::pin(
         async move { Ok(Box::new(crate::engine::redlock::Redlock::open(url).await?) as Box<dyn Engine>) },
     )
+}
+
+#[cfg(feature = "etcd")]
+fn open_etcd<'a>(url: &'a str, _: &'a Options) -> Reply<'a, Box<dyn Engine>> {
+    Box::pin(crate::engine::etcd::open(url))
 }
 
 #[cfg(feature = "mysql")]

@@ -39,8 +39,12 @@ use crate::name::{Family, Name};
 #[cfg(feature = "_sql")]
 pub(crate) mod advisory;
 pub mod cell;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
+#[cfg(any(feature = "_sql", feature = "etcd"))]
+pub(crate) mod gates;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -481,6 +485,8 @@ mod tests {
             ("redis://", redis::GUARANTEES),
             #[cfg(feature = "redis")]
             ("redlock://", redlock::GUARANTEES),
+            #[cfg(feature = "etcd")]
+            ("etcd://", etcd::promises::GUARANTEES),
             #[cfg(feature = "postgres")]
             ("postgres://", postgres::promises::GUARANTEES),
             #[cfg(feature = "mysql")]

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The URL chooses the engine: `memory:`, `file:DIR`, `redis://HOST`, `redlock://A,B,C`,
-//! `postgres://USER@HOST/DATABASE`, `mysql://USER@HOST/DATABASE`. See [`connect`].
+//! `etcd://A,B,C`, `postgres://USER@HOST/DATABASE`, `mysql://USER@HOST/DATABASE`. See [`connect`].
 //!
 //! # Locks
 //!
@@ -38,6 +38,7 @@
 //! | --- | --- | --- |
 //! | `file` | yes | `file:DIR`, for the processes of one machine (Linux; needs a C compiler) |
 //! | `redis`, `redis-tls` | | `redis://`, `redlock://`; encrypted: `rediss://`, `redlocks://` |
+//! | `etcd`, `etcd-tls` | | `etcd://`; encrypted: `etcds://` |
 //! | `postgres`, `postgres-tls` | | `postgres://`; encrypted: `sslmode=require` |
 //! | `mysql`, `mysql-tls` | | `mysql://`, `mariadb://`; encrypted: `sslmode=require` |
 //! | `once` | | `kit::once`: submissions that have an effect once |
@@ -108,6 +109,9 @@ mod pages {
     #[cfg(feature = "once")]
     #[doc = include_str!("../docs/once.md")]
     mod once {}
+    #[cfg(feature = "etcd")]
+    #[doc = include_str!("../docs/etcd.md")]
+    mod etcd {}
     #[cfg(feature = "postgres")]
     #[doc = include_str!("../docs/postgres.md")]
     mod postgres {}

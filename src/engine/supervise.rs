@@ -129,6 +129,10 @@ impl<C: Connector> Supervisor<C> {
     /// # Errors
     ///
     /// If the server refuses in a way that trying again can not change.
+    #[cfg_attr(
+        not(any(feature = "_sql", feature = "redis")),
+        allow(dead_code, reason = "some engines connect at once or not at all")
+    )]
     pub(crate) async fn open_or_retry(connector: C, limit: Duration) -> Result<Supervisor<C>> {
         let shared = Shared::new(connector);
         let connected = timeout(limit, shared.connect()).await;
@@ -209,7 +213,7 @@ impl<C: Connector> Supervisor<C> {
 
     /// Reports that a connection is of no use any more. It is given up and made anew.
     #[cfg_attr(
-        not(any(feature = "postgres", feature = "redis")),
+        not(any(feature = "etcd", feature = "postgres", feature = "redis")),
         allow(dead_code, reason = "some drivers report by the attempt alone")
     )]
     pub(crate) fn lost(&self, epoch: u64, why: &str) {

@@ -54,10 +54,14 @@ pub(crate) trait Connector: Send + Sync + 'static {
 pub(crate) struct Attempt {
     /// The number of the connection. The first attempt has number 1.
     #[cfg_attr(
-        not(any(feature = "postgres", feature = "redis")),
+        not(any(feature = "etcd", feature = "postgres", feature = "redis")),
         allow(dead_code, reason = "not every engine counts them")
     )]
     pub(crate) epoch: u64,
+    #[cfg_attr(
+        not(any(feature = "_sql", feature = "redis")),
+        allow(dead_code, reason = "some drivers report by their calls alone")
+    )]
     report: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -68,6 +72,10 @@ impl Attempt {
 
     /// Reports that the connection of this attempt is lost, for a driver that notices by itself.
     /// Once the connection is given up, it does nothing.
+    #[cfg_attr(
+        not(any(feature = "_sql", feature = "redis")),
+        allow(dead_code, reason = "some drivers report by their calls alone")
+    )]
     pub(crate) fn lost(&self, why: &str) {
         (self.report)(why);
     }

@@ -49,6 +49,7 @@ pub(crate) struct Plan<T> {
     /// Delivered after the commit.
     pub(crate) notices: Vec<Notice>,
     /// Those who watch the name are told, after the commit.
+    #[cfg_attr(not(feature = "_sql"), allow(dead_code, reason = "etcd's own watches tell of changes"))]
     pub(crate) changed: bool,
 }
 
