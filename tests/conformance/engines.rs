@@ -4,6 +4,8 @@
 //! them. Every case of the suite runs on every set-up. To add an engine, write its file and name it
 //! here.
 
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 #[cfg(feature = "file")]
 pub(crate) mod file;
 mod memory;
@@ -24,6 +26,8 @@ use crate::bench::Setup;
 pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
     [
         memory::setups(),
+        #[cfg(feature = "etcd")]
+        etcd::setups(),
         #[cfg(feature = "postgres")]
         postgres::setups(),
         #[cfg(feature = "file")]
@@ -42,6 +46,8 @@ pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
 pub(crate) const ABSENT: &[(&str, &str)] = &[
     #[cfg(not(feature = "file"))]
     ("file:/tmp/nowhere", "file"),
+    #[cfg(not(feature = "etcd"))]
+    ("etcd://localhost", "etcd"),
     #[cfg(not(feature = "postgres"))]
     ("postgres://localhost", "postgres"),
     #[cfg(not(feature = "redis"))]

@@ -14,6 +14,8 @@ mod cells;
 mod child;
 mod client;
 mod engines;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod exclusive;
 mod fence;
 #[cfg(feature = "file")]

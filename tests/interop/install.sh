@@ -44,6 +44,17 @@ install_go() {
   (cd go && go build -buildvcs=false -o "$into/go/strangers" .)
 }
 
+install_etcd() {
+  # A Go that is older than etcd needs, and can not fetch a newer one, builds nothing: the tests then run on the etcd that
+  # is installed.
+  mkdir "$into/etcd"
+  (cd etcd && go build -buildvcs=false -o "$into/etcd/etcd" go.etcd.io/etcd/server/v3 &&
+    go build -buildvcs=false -o "$into/etcd/etcdctl" go.etcd.io/etcd/etcdctl/v3) || {
+    echo "interop: this Go does not build etcd; the tests use the one in PATH" >&2
+    rm -rf "$into/etcd"
+  }
+}
+
 install_rust() {
   cargo build --quiet --locked --manifest-path rslock/Cargo.toml --target-dir "$into/rust"
 }
@@ -57,5 +68,6 @@ install_java() {
 install python python3 python/requirements.txt
 install node npm node/package.json node/package-lock.json
 install go go go/main.go go/go.mod go/go.sum
+install etcd go etcd/go.mod etcd/go.sum
 install rust cargo rslock/src/main.rs rslock/Cargo.toml rslock/Cargo.lock
 install java mvn java/pom.xml java/src/main/java/Stranger.java

@@ -17,6 +17,7 @@
 
 mod clock;
 mod disk;
+mod etcd;
 mod mariadb;
 mod pgbouncer;
 mod pool;
@@ -34,6 +35,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::clock::Clock;
+pub(crate) use self::etcd::{Etcd, EtcdCluster};
 pub(crate) use self::mariadb::MariaDb;
 pub(crate) use self::pgbouncer::PgBouncer;
 pub(crate) use self::pool::{Pool, Pooled, drop_idle};

@@ -83,7 +83,8 @@ pub(crate) fn not_installed(programs: &[&str]) -> Option<String> {
 }
 
 /// Where a program is: in the directories of `LEASEHOLD_PROGRAMS` (to run the tests on another
-/// version of a server), those of `PATH`, or where Debian puts servers.
+/// version of a server), where `tests/interop/install.sh` builds servers, in those of `PATH`, or
+/// where Debian puts servers.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let paths = ["LEASEHOLD_PROGRAMS", "PATH"].map(|name| env::var_os(name).unwrap_or_default());
     let mut postgres: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
@@ -94,8 +95,17 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
     // The newest first.
     postgres.sort_by(|a, b| b.cmp(a));
     let debian = [PathBuf::from("/usr/sbin")].into_iter().chain(postgres);
-    let all = paths.iter().flat_map(env::split_paths).chain(debian);
+    let [chosen, usual] = &paths;
+    let all = env::split_paths(chosen).chain(built()).chain(env::split_paths(usual)).chain(debian);
     all.map(|dir| dir.join(program)).find(|path| path.is_file())
+}
+
+/// Where servers are that were built for the tests.
+fn built() -> Option<PathBuf> {
+    // target/debug/deps/TEST, or target/debug/BENCH.
+    let program = env::current_exe().ok()?;
+    let target = program.ancestors().find(|dir| dir.join("interop").is_dir())?;
+    Some(target.join("interop/etcd"))
 }
 
 /// What a program printed, or what it complained of; an error if it takes longer than the limit.

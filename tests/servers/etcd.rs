@@ -1,0 +1,201 @@
+//! etcd: one server, or the members of a cluster.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use super::port::Port;
+use super::process::{find, output};
+use super::server::{Place, Program, Server};
+use super::tls::Certificates;
+use super::{LIMIT, not_installed, until_within};
+
+/// A server of one's own.
+pub(crate) type Etcd = Server<EtcdProgram>;
+
+/// What a server is told when it starts.
+pub(crate) struct EtcdProgram {
+    name: String,
+    peer: Port,
+    /// All members, `NAME=URL`.
+    members: String,
+    arguments: Vec<String>,
+    alone: bool,
+    /// Clients speak TLS.
+    encrypted: bool,
+}
+
+impl Program for EtcdProgram {
+    fn name(&self) -> &'static str {
+        "etcd"
+    }
+
+    fn arguments(&self, place: &Place, command: &mut Command) {
+        let scheme = if self.encrypted { "https" } else { "http" };
+        let client = format!("{scheme}://127.0.0.1:{}", place.port());
+        let peer = format!("http://127.0.0.1:{}", self.peer.number());
+        command.args(["--name", &self.name, "--data-dir"]).arg(place.data().join("member-data"));
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", &self.members, "--initial-cluster-state", "new"]);
+        // Killed processes lose nothing without it, and the machine does not crash.
+        command.args(["--unsafe-no-fsync", "--log-level", "warn"]);
+        if self.alone {
+            // It elects itself at once, and leases may be shorter.
+            command.args(["--heartbeat-interval", "50", "--election-timeout", "500"]);
+        }
+        command.args(&self.arguments);
+    }
+
+    fn answers(&self, place: &Place) -> bool {
+        if self.encrypted {
+            // It listens once it serves.
+            return TcpStream::connect(("127.0.0.1", place.port())).is_ok();
+        }
+        // A member alone can not serve; the others may be started after it.
+        if self.alone {
+            is_healthy(place.port())
+        } else {
+            TcpStream::connect(("127.0.0.1", self.peer.number())).is_ok()
+        }
+    }
+}
+
+/// Whether a member has a leader and takes requests.
+fn is_healthy(port: u16) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.contains(r#""health":"true""#))
+}
+
+impl Etcd {
+    /// What must be installed first.
+    pub(crate) fn missing() -> Option<String> {
+        not_installed(&["etcd", "etcdctl", "setpriv"])
+    }
+
+    /// A server that answers.
+    pub(crate) fn start() -> Etcd {
+        Etcd::start_with(&[])
+    }
+
+    /// A server with more arguments.
+    pub(crate) fn start_with(arguments: &[&str]) -> Etcd {
+        Etcd::start_alone(arguments.iter().map(|&argument| argument.to_owned()).collect(), false)
+    }
+
+    /// A server that speaks TLS with clients that have a certificate; `name` is the one it shows.
+    pub(crate) fn start_tls(certificates: &Certificates, name: &str) -> Etcd {
+        let file = |option: &str, file: &str| format!("--{option}={}", certificates.path(file).display());
+        let arguments = vec![
+            file("cert-file", &format!("{name}.crt")),
+            file("key-file", &format!("{name}.key")),
+            file("trusted-ca-file", "ca.crt"),
+            "--client-cert-auth".to_owned(),
+        ];
+        Etcd::start_alone(arguments, true)
+    }
+
+    fn start_alone(arguments: Vec<String>, encrypted: bool) -> Etcd {
+        let peer = Port::reserve();
+        let members = format!("m0=http://127.0.0.1:{}", peer.number());
+        let name = "m0".to_owned();
+        let server = Server::create(EtcdProgram { name, peer, members, arguments, alone: true, encrypted });
+        server.run();
+        server
+    }
+
+    /// The port at which members talk to each other.
+    pub(crate) fn peer_port(&self) -> u16 {
+        self.program().peer.number()
+    }
+
+    /// Whether it has a leader and takes requests.
+    pub(crate) fn is_healthy(&self) -> bool {
+        is_healthy(self.port())
+    }
+
+    /// What `etcdctl` prints.
+    #[track_caller]
+    pub(crate) fn ctl(&self, arguments: &[&str]) -> String {
+        self.try_ctl(arguments).unwrap_or_else(|error| panic!("etcdctl {arguments:?}: {error}"))
+    }
+
+    /// What `etcdctl` prints, or what went wrong.
+    pub(crate) fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
+        output(self.ctl_command(arguments), 3 * LIMIT)
+    }
+
+    /// `etcdctl`, told where this server is.
+    pub(crate) fn ctl_command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(find("etcdctl").expect("installed"));
+        command.env("ETCDCTL_API", "3");
+        command.args(["--endpoints", &format!("127.0.0.1:{}", self.port())]).args(arguments);
+        command
+    }
+}
+
+/// The members of a cluster.
+pub(crate) struct EtcdCluster {
+    pub(crate) members: Vec<Etcd>,
+}
+
+impl EtcdCluster {
+    /// A cluster that has a leader.
+    pub(crate) fn start(count: usize) -> EtcdCluster {
+        let peers: Vec<Port> = (0..count).map(|_| Port::reserve()).collect();
+        let urls = peers.iter().enumerate();
+        let urls: Vec<String> =
+            urls.map(|(n, peer)| format!("m{n}=http://127.0.0.1:{}", peer.number())).collect();
+        let members: Vec<Etcd> = peers
+            .into_iter()
+            .enumerate()
+            .map(|(n, peer)| {
+                let (name, members) = (format!("m{n}"), urls.join(","));
+                let arguments = Vec::new();
+                Server::create(EtcdProgram { name, peer, members, arguments, alone: false, encrypted: false })
+            })
+            .collect();
+        thread::scope(|scope| members.iter().for_each(|member| drop(scope.spawn(|| member.run()))));
+        let cluster = EtcdCluster { members };
+        cluster.wait_until_healthy();
+        cluster
+    }
+
+    pub(crate) fn wait_until_healthy(&self) {
+        until_within(6 * LIMIT, "all members are healthy", || self.members.iter().all(Etcd::is_healthy));
+    }
+
+    /// The member that leads.
+    pub(crate) fn leader(&self) -> &Etcd {
+        let mut leader = None;
+        until_within(3 * LIMIT, "somebody leads", || {
+            leader = self.members.iter().find(|member| {
+                member.runs()
+                    && member.try_ctl(&["endpoint", "status", "-w", "json"]).is_ok_and(|status| {
+                        let number = |field: &str| {
+                            let (_, rest) = status.split_once(&format!("\"{field}\":"))?;
+                            Some(rest.chars().take_while(char::is_ascii_digit).collect::<String>())
+                        };
+                        number("leader").is_some_and(|leader| number("member_id") == Some(leader))
+                    })
+            });
+            leader.is_some()
+        });
+        leader.expect("waited for")
+    }
+
+    /// `HOST:PORT` of all members.
+    pub(crate) fn hosts(&self) -> String {
+        let hosts = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port()));
+        hosts.collect::<Vec<_>>().join(",")
+    }
+}
