@@ -38,6 +38,8 @@ mod keys;
 mod mail;
 mod messages;
 pub(crate) mod promises;
+mod raw;
+mod raw_engine;
 mod record;
 mod requests;
 mod seats;
@@ -53,7 +55,11 @@ mod watches;
 
 /// Connects to the cluster at a URL.
 pub(crate) async fn open(url: &str) -> Result<Box<dyn Engine>> {
-    let etcd = Etcd::open(Place::parse(url)?).await?;
+    let place = Place::parse(url)?;
+    if place.raw {
+        return raw_engine::open(place).await;
+    }
+    let etcd = Etcd::open(place).await?;
     let tasks = [
         tokio::spawn(expiry::run(Arc::downgrade(&etcd))).abort_handle(),
         tokio::spawn(sweep::run(Arc::downgrade(&etcd))).abort_handle(),

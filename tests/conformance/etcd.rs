@@ -2,6 +2,7 @@
 
 mod access;
 mod members;
+mod raw;
 mod state;
 #[cfg(feature = "etcd-tls")]
 mod tls;
@@ -19,12 +20,14 @@ use crate::{Case, Group, cases};
 /// Cases of one server.
 pub(crate) fn groups() -> Vec<Group> {
     let group = |name, cases| Group { name, missing: None, cases };
-    vec![
+    let mut groups = raw::groups();
+    groups.extend([
         group("access", access::cases()),
         group("state", state::cases()),
         #[cfg(feature = "etcd-tls")]
         group("tls", tls::cases()),
-    ]
+    ]);
+    groups
 }
 
 /// Cases of a cluster.

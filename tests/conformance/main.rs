@@ -115,7 +115,7 @@ pub(crate) use cases;
 
 /// Cases on another set-up than the one whose run they belong to: a mode of its engine that does
 /// not promise enough to run them all.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres"))]
 pub(crate) fn on(setup: &Arc<dyn Setup>, name: &'static str, group: Group) -> Group {
     let moved = |(case_name, run): (&'static str, Case)| {
         let setup = Arc::clone(setup);

@@ -22,3 +22,16 @@ pub(crate) const GUARANTEES: Guarantees = Guarantees {
     shares: true,
     fences: true,
 };
+
+/// What it promises where names are shared with other programs.
+pub(super) const RAW: Guarantees = Guarantees {
+    exclusion: "as far as those who share the name keep to the recipe",
+    wakes: "by a watch on all who contend for the name",
+    counts: false,
+    upgrades: false,
+    elects: false,
+    cells: false,
+    delays: false,
+    shares: false,
+    ..GUARANTEES
+};

@@ -14,7 +14,7 @@ use super::seats::Seats;
 use super::session::{Sessions, now};
 use super::store::Store;
 use super::url::Place;
-use super::watches::{Heard, Watches};
+use super::watches::{Heard, Watched, Watches};
 use crate::claim::{CONFIRM, Grant, Seat};
 use crate::engine::gates::Gates;
 use crate::engine::supervise::Supervisor;
@@ -56,7 +56,7 @@ impl Etcd {
             revision: AtomicU64::new(0),
         });
         let weak = Arc::downgrade(&etcd);
-        etcd.watches.start(move |heard| {
+        etcd.watches.start(Some(Watched::Sessions), move |heard| {
             if let Some(etcd) = weak.upgrade() {
                 etcd.hear(heard);
             }
@@ -88,6 +88,8 @@ impl Etcd {
             Heard::Ended(seat) => self.session_ended(seat),
             Heard::Mail(letters) => letters.into_iter().for_each(|letter| self.take_letter(letter)),
             Heard::Changed(name) => self.hint(Hint::Changed(name)),
+            // Of raw names.
+            Heard::Left(_) => {}
             Heard::Deaf => self.seats.forget_living(),
             Heard::Missed => {
                 self.seats.forget_living();

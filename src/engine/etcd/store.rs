@@ -54,6 +54,11 @@ pub(super) fn exists(key: Vec<u8>) -> Compare {
     Compare { result: 1, target: 1, key, against: Some(Against::CreateRevision(0)) }
 }
 
+/// A key was created by that revision, and is still there.
+pub(super) fn created_by(key: Vec<u8>, revision: i64) -> Compare {
+    Compare { result: 0, target: 1, key, against: Some(Against::CreateRevision(revision)) }
+}
+
 pub(super) fn get(key: Vec<u8>) -> Op {
     Op::Range(RangeRequest { key, ..RangeRequest::default() })
 }

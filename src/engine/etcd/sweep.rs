@@ -19,7 +19,8 @@ use crate::engine::table::row::decode;
 use crate::name::Family;
 use crate::random;
 
-/// A client sweeps soon after it has connected and then about so often, and looks at so many keys each time.
+/// A client sweeps soon after it has connected and then about so often, and looks at so many keys
+/// each time.
 const FIRST: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_secs(30);
 const KEYS: usize = 500;

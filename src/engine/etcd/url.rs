@@ -9,7 +9,7 @@ const SYNTAX: Syntax = Syntax {
     example: "etcd://USER:PASSWORD@HOST:PORT,HOST:PORT/PREFIX",
     port: 2379,
     login: LoginPlace::First,
-    options: &["ca=FILE", "cert=FILE", "key=FILE"],
+    options: &["raw", "ca=FILE", "cert=FILE", "key=FILE"],
 };
 
 /// Where the keys are, unless the URL says otherwise.
@@ -21,6 +21,8 @@ pub(super) struct Place {
     pub(super) login: Login,
     /// What all keys start with, with a `/` at its end.
     pub(super) prefix: Vec<u8>,
+    /// Names are shared with other programs, and used as they are.
+    pub(super) raw: bool,
     pub(super) tls: Option<Certificates>,
 }
 
@@ -37,10 +39,11 @@ impl Place {
     pub(super) fn parse(text: &str) -> Result<Place> {
         let url = Url::read(text, &SYNTAX)?;
         let encrypted = text.starts_with("etcds:");
-        let (mut ca, mut cert, mut key) = (None, None, None);
+        let (mut ca, mut cert, mut key, mut raw) = (None, None, None, false);
         for option in url.options()? {
             let file = (!option.value.is_empty()).then(|| option.value.clone());
             match option.name {
+                "raw" if matches!(option.value.as_str(), "" | "true") => raw = true,
                 "ca" if file.is_some() => ca = file,
                 "cert" if file.is_some() => cert = file,
                 "key" if file.is_some() => key = file,
@@ -61,12 +64,16 @@ impl Place {
         if url.login.user.is_some() != url.login.password.is_some() {
             return Err(url.wrong("a user is given with its password"));
         }
+        if raw && !url.path.is_empty() {
+            return Err(url.wrong("raw names have no prefix: leave out what is after the hosts"));
+        }
         let mut prefix = if url.path.is_empty() { PREFIX.to_owned() } else { url.path.join("/") };
         prefix.push('/');
         Ok(Place {
             hosts: url.hosts.clone(),
             login: url.login.clone(),
             prefix: prefix.into_bytes(),
+            raw,
             tls: encrypted.then_some(Certificates { ca, own }),
         })
     }
@@ -86,7 +93,8 @@ mod tests {
         let place = Place::parse("etcd://me:s%40y@a:1,b/team/locks").unwrap();
         assert_eq!((place.server().as_str(), place.prefix.as_slice()), ("a:1,b:2379", &b"team/locks/"[..]));
         assert_eq!(place.login.user.as_deref(), Some("me"));
-        assert!(place.tls.is_none());
+        assert!(place.tls.is_none() && !place.raw);
+        assert!(Place::parse("etcd://h?raw").unwrap().raw);
         let place = Place::parse("etcds://h?ca=/x&cert=/c&key=/k").unwrap();
         assert_eq!(place.prefix, b"leasehold/");
         assert_eq!(place.tls.unwrap().own, Some(("/c".into(), "/k".into())));
@@ -99,6 +107,7 @@ mod tests {
             "etcd://me:hunter2@h?ca=/x",
             "etcds://me:hunter2@h?cert=/x",
             "etcd://me:hunter2@h?what=1",
+            "etcd://me:hunter2@h/prefix?raw",
         ] {
             let error = Place::parse(url).err().unwrap_or_else(|| panic!("{url}")).to_string();
             assert!(!error.contains("hunter2"), "{error}");

@@ -41,6 +41,8 @@ pub(super) enum Heard {
     Mail(Vec<Letter>),
     /// An election or a cell has changed.
     Changed(Name),
+    /// Somebody has given up or given back a raw name.
+    Left(Name),
     /// From now on nothing is heard.
     Deaf,
     /// Everything is heard again. Anything may have happened meanwhile.
@@ -56,6 +58,8 @@ pub(super) enum Watched {
     Session(Seat),
     /// An election or a cell.
     Name(Name),
+    /// The ends of the contenders for a raw name.
+    Contenders(Name),
 }
 
 /// The watches of a client.
@@ -101,9 +105,15 @@ impl Watches {
     }
 
     /// Starts to listen. Called once.
-    pub(super) fn start(self: &Arc<Self>, sink: impl Fn(Heard) + Send + Sync + 'static) {
+    pub(super) fn start(
+        self: &Arc<Self>,
+        first: Option<Watched>,
+        sink: impl Fn(Heard) + Send + Sync + 'static,
+    ) {
         self.sink.set(Box::new(sink)).ok();
-        self.add(Watched::Sessions);
+        if let Some(first) = first {
+            self.add(first);
+        }
         let task = tokio::spawn(run(Arc::downgrade(self), Arc::clone(&self.store)));
         self.task.set(task.abort_handle()).ok();
     }
@@ -136,7 +146,7 @@ impl Watches {
         let table = self.table();
         let names = table.watches.values().filter_map(|watch| match &watch.what {
             Watched::Name(name) => Some(name.clone()),
-            Watched::Sessions | Watched::Session(_) => None,
+            Watched::Sessions | Watched::Session(_) | Watched::Contenders(_) => None,
         });
         names.collect()
     }
@@ -191,6 +201,11 @@ impl Watches {
             }
             Watched::Session(seat) => (self.keys.session(*seat), Vec::new(), Vec::new()),
             Watched::Name(name) => (self.keys.name(name), Vec::new(), Vec::new()),
+            Watched::Contenders(name) => {
+                let key = [name.as_str().as_bytes(), b"/"].concat();
+                let end = after(&key);
+                (key, end, vec![0])
+            }
         };
         let create = WatchCreate { key, range_end, start_revision: 0, filters, watch_id };
         WatchRequest { op: Some(WatchOp::Create(create)) }
@@ -263,6 +278,7 @@ impl Watches {
                 Watched::Sessions => {}
                 Watched::Session(_) => self.tell(Heard::Mail(mail::read(&kv.value))),
                 Watched::Name(name) => self.tell(Heard::Changed(name.clone())),
+                Watched::Contenders(name) => self.tell(Heard::Left(name.clone())),
             }
         }
     }

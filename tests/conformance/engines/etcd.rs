@@ -118,3 +118,54 @@ impl Bench for ThreeMembers {
         Pooled::spoil(&self.cluster);
     }
 }
+
+/// Names that are shared with other programs. They can not be listed, and only mutexes are shared,
+/// so this is no set-up of every case.
+pub(crate) struct Raw;
+
+/// A server whose keys are used as they are.
+pub(crate) struct RawServer(pub(crate) Pooled<Etcd>);
+
+impl Setup for Raw {
+    fn word(&self) -> &'static str {
+        "etcd"
+    }
+
+    fn missing(&self) -> Option<String> {
+        Etcd::missing()
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            counts: false,
+            upgrades: false,
+            elects: false,
+            cells: false,
+            delays: false,
+            shares: false,
+            ..promises()
+        }
+    }
+
+    fn start(&self) -> Box<dyn Bench> {
+        static POOL: Pool<Etcd> = Pool::new();
+        let server = POOL.take(Etcd::start);
+        // Other cases have used the same names.
+        server.ctl(&["del", "", "--from-key"]);
+        Box::new(RawServer(server))
+    }
+}
+
+impl Bench for RawServer {
+    fn url(&self) -> String {
+        format!("etcd://127.0.0.1:{}?raw", self.0.port())
+    }
+
+    fn servers(&self) -> Vec<&AnyServer> {
+        vec![&*self.0]
+    }
+
+    fn spoil(&self) {
+        Pooled::spoil(&self.0);
+    }
+}
