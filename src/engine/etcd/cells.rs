@@ -69,6 +69,9 @@ impl Etcd {
     /// Reads cells at one moment.
     pub(super) async fn read_cells(&self, names: &[Name]) -> Result<Cells> {
         check_cells(names.iter())?;
+        // After a write of this client whose caller is gone: it is still on its way.
+        let key = self.keys.name(&names[0]);
+        let _passed = self.gates.pass(&key).await;
         let rows = self.load_cells(names).await.map_err(Failure::into_error)?;
         Ok(rows.loaded().cells())
     }
