@@ -158,6 +158,15 @@ impl Engine for EtcdEngine {
         self.to_the_end(Arc::clone(&self.etcd).apply_rule(names.to_vec(), Arc::clone(rule)))
     }
 
+    fn list_cells<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<Name>> {
+        Box::pin(self.etcd.list_cells(prefix, after, limit))
+    }
+
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
         let watched = Watched::Name(name.clone());
         Box::pin(async move {

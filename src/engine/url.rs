@@ -277,6 +277,10 @@ impl UrlOption<'_> {
     }
 
     /// The value as a duration.
+    #[cfg_attr(
+        not(any(feature = "_sql", feature = "redis")),
+        allow(dead_code, reason = "not every engine has an option that is one")
+    )]
     pub(crate) fn duration(&self, range: RangeInclusive<Duration>) -> Result<Duration> {
         let why = match duration::parse(&self.value) {
             Ok(duration) if range.contains(&duration) => return Ok(duration),

@@ -14,14 +14,14 @@ use super::errors::{Attempt, Failure, unavailable};
 use super::messages::{KeyValue, Op};
 use super::record::wall_clock;
 use super::state::Etcd;
-use super::store::{Txn, delete, get, put, unchanged};
+use super::store::{Txn, delete, get, get_all, put, unchanged};
 use crate::claim::Micros;
 use crate::engine::cell::check_cells;
 use crate::engine::table::cell::{CellChange, Loaded, StoredCell};
 use crate::engine::table::row::{decode, encode};
 use crate::engine::{Cells, Decision, Rule, Swap, Swapped, Write};
 use crate::error::Result;
-use crate::name::Name;
+use crate::name::{Family, Name};
 
 /// For how long it is tried to write before others do.
 const TRIED_FOR: Duration = Duration::from_secs(4);
@@ -74,6 +74,37 @@ impl Etcd {
         let _passed = self.gates.pass(&key).await;
         let rows = self.load_cells(names).await.map_err(Failure::into_error)?;
         Ok(rows.loaded().cells())
+    }
+
+    /// The cells that there are.
+    pub(super) async fn list_cells(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Name>> {
+        const PAGE: usize = 1000;
+        let mut range = get_all(self.keys.names(Family::Cell, prefix), PAGE);
+        if let Some(after) = after {
+            range.key = range.key.max([self.keys.names(Family::Cell, after), vec![0]].concat());
+        }
+        let mut listed = Vec::new();
+        while listed.len() < limit && range.key < range.range_end {
+            let (_, kvs) = self.store.range(range.clone()).await.map_err(Failure::into_error)?;
+            let now = wall_clock();
+            for kv in &kvs {
+                let Some(name) = self.keys.name_of(Family::Cell, &kv.key) else { continue };
+                let cell: StoredCell = decode(&kv.value).map_err(|error| unreadable(&name, error))?;
+                if cell.expires > now && listed.len() < limit {
+                    listed.push(name);
+                }
+            }
+            match kvs.last() {
+                Some(last) if kvs.len() == PAGE => range.key = [last.key.as_slice(), &[0]].concat(),
+                _ => break,
+            }
+        }
+        Ok(listed)
     }
 
     /// Writes to cells if all of them are still what the caller saw.

@@ -93,6 +93,10 @@ impl Engine for RawEngine {
         refused(NO_CELLS)
     }
 
+    fn list_cells<'a>(&'a self, _: &'a str, _: Option<&'a str>, _: usize) -> Reply<'a, Vec<Name>> {
+        refused(NO_CELLS)
+    }
+
     fn watch<'a>(&'a self, _: &'a Name, _: Watching) -> Reply<'a, ()> {
         refused(NO_CELLS)
     }
