@@ -33,6 +33,7 @@ mod claims;
 mod connection;
 mod errors;
 mod expiry;
+mod found;
 mod held;
 mod keys;
 mod mail;
@@ -40,9 +41,11 @@ mod messages;
 pub(crate) mod promises;
 mod raw;
 mod raw_engine;
+mod reads;
 mod record;
 mod requests;
 mod seats;
+mod seen;
 mod session;
 mod state;
 mod store;
@@ -52,6 +55,7 @@ mod tls;
 mod url;
 mod version;
 mod watches;
+mod writes;
 
 /// Connects to the cluster at a URL.
 pub(crate) async fn open(url: &str) -> Result<Box<dyn Engine>> {

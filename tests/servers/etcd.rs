@@ -25,6 +25,15 @@ pub(crate) struct EtcdProgram {
     alone: bool,
     /// Clients speak TLS.
     encrypted: bool,
+    fsync: Fsync,
+}
+
+/// Whether a server waits for its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fsync {
+    On,
+    /// Killed processes lose nothing without it, and the machine does not crash.
+    Off,
 }
 
 impl Program for EtcdProgram {
@@ -40,8 +49,10 @@ impl Program for EtcdProgram {
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &self.members, "--initial-cluster-state", "new"]);
-        // Killed processes lose nothing without it, and the machine does not crash.
-        command.args(["--unsafe-no-fsync", "--log-level", "warn"]);
+        command.args(["--log-level", "warn"]);
+        if self.fsync == Fsync::Off {
+            command.arg("--unsafe-no-fsync");
+        }
         if self.alone {
             // It elects itself at once, and leases may be shorter.
             command.args(["--heartbeat-interval", "50", "--election-timeout", "500"]);
@@ -89,7 +100,13 @@ impl Etcd {
 
     /// A server with more arguments.
     pub(crate) fn start_with(arguments: &[&str]) -> Etcd {
-        Etcd::start_alone(arguments.iter().map(|&argument| argument.to_owned()).collect(), false)
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Etcd::start_alone(arguments, false, Fsync::Off)
+    }
+
+    /// A server that waits for its disk, or does not.
+    pub(crate) fn start_syncing(fsync: Fsync) -> Etcd {
+        Etcd::start_alone(Vec::new(), false, fsync)
     }
 
     /// A server that speaks TLS with clients that have a certificate; `name` is the one it shows.
@@ -101,14 +118,15 @@ impl Etcd {
             file("trusted-ca-file", "ca.crt"),
             "--client-cert-auth".to_owned(),
         ];
-        Etcd::start_alone(arguments, true)
+        Etcd::start_alone(arguments, true, Fsync::Off)
     }
 
-    fn start_alone(arguments: Vec<String>, encrypted: bool) -> Etcd {
+    fn start_alone(arguments: Vec<String>, encrypted: bool, fsync: Fsync) -> Etcd {
         let peer = Port::reserve();
         let members = format!("m0=http://127.0.0.1:{}", peer.number());
         let name = "m0".to_owned();
-        let server = Server::create(EtcdProgram { name, peer, members, arguments, alone: true, encrypted });
+        let program = EtcdProgram { name, peer, members, arguments, alone: true, encrypted, fsync };
+        let server = Server::create(program);
         server.run();
         server
     }
@@ -161,7 +179,15 @@ impl EtcdCluster {
             .map(|(n, peer)| {
                 let (name, members) = (format!("m{n}"), urls.join(","));
                 let arguments = Vec::new();
-                Server::create(EtcdProgram { name, peer, members, arguments, alone: false, encrypted: false })
+                Server::create(EtcdProgram {
+                    name,
+                    peer,
+                    members,
+                    arguments,
+                    alone: false,
+                    encrypted: false,
+                    fsync: Fsync::Off,
+                })
             })
             .collect();
         thread::scope(|scope| members.iter().for_each(|member| drop(scope.spawn(|| member.run()))));

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::claims::{ALL, Claimant, FEW, Found, How, LONGEST_KEY, Ran, unwritable};
+use super::claims::{How, Ran};
 use super::errors::{Attempt, Failure};
+use super::found::{ALL, FEW, Found};
 use super::held::{Held, Queued};
 use super::record::{FOREVER, MOST_TOKENS, Shown, Stored, tokens_of};
 use super::session::{Purpose, Session, now};
 use super::state::Etcd;
 use super::store::{Txn, put, unchanged};
+use super::writes::{Claimant, LONGEST_KEY, unwritable};
 use crate::claim::{Answer, Ask, Grant, MemoryQueue, Pause, World};
 use crate::clock::Moment;
 use crate::engine::table::Acquire;
@@ -26,6 +28,8 @@ const ASK_AGAIN: Pause = Pause { at_most: Duration::from_secs(60) };
 const ASKS_WITHIN: Duration = Duration::from_secs(5);
 /// The pause before a request is repeated that was not answered.
 const AGAIN: Duration = Duration::from_millis(50);
+/// For how long a name that others waited for is believed to be in use.
+const IN_USE: Duration = Duration::from_millis(50);
 /// A session that ended while it was being used is replaced.
 const TRIES: u32 = 3;
 
@@ -74,7 +78,11 @@ impl Etcd {
         let unsure = self.asked.held(ask.owner).is_some_and(|held| held.unsure);
         self.asked.note(ask.owner, held.clone());
         let mut found = None;
-        if ask.round <= 1 && !ask.logged && before.is_none() && !unsure {
+        let is_new = ask.round <= 1 && before.is_none() && !unsure;
+        if is_new && ask.wait {
+            found = self.seen.take(name, IN_USE, started);
+        }
+        if is_new && !ask.logged && found.is_none() {
             match self.take(name, &counted, &session, shown).await {
                 Ok(Taken::Granted(grant, version)) => {
                     self.granted(ask, &held, started, Some(version));

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::claims::{unreadable, unwritable};
 use super::errors::{Attempt, Failure, unavailable};
 use super::messages::{KeyValue, Op};
+use super::reads::unreadable;
 use super::record::wall_clock;
 use super::state::Etcd;
 use super::store::{Txn, delete, get, get_all, put, unchanged};
+use super::writes::unwritable;
 use crate::claim::Micros;
 use crate::engine::cell::check_cells;
 use crate::engine::table::cell::{CellChange, Loaded, StoredCell};

@@ -2,15 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::found::Known;
 use crate::claim::{Grant, OwnerId};
 use crate::engine::table::row::{decode, encode};
 use crate::name::{Family, Name};
 
 /// A message to a client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Letter {
-    /// It is this owner's turn: these tokens of the name are its own.
-    Granted { owner: OwnerId, token: u64, tokens: u32, family: u8, name: String },
+    /// It is this owner's turn: these tokens of the name are its own. What is known of the name was
+    /// written together with the letter.
+    Granted { owner: OwnerId, token: u64, tokens: u32, family: u8, name: String, known: Option<Box<Known>> },
     /// This owner should ask again.
     Wake(OwnerId),
     /// This owner's claim was taken away.
@@ -18,7 +20,7 @@ pub(super) enum Letter {
 }
 
 impl Letter {
-    pub(super) fn granted(owner: OwnerId, grant: Grant, name: &Name) -> Letter {
+    pub(super) fn granted(owner: OwnerId, grant: Grant, name: &Name, known: Option<Known>) -> Letter {
         let family = Family::ALL.iter().position(|family| *family == name.family()).unwrap_or_default();
         Letter::Granted {
             owner,
@@ -26,6 +28,7 @@ impl Letter {
             tokens: grant.tokens,
             family: family as u8,
             name: name.as_str().to_owned(),
+            known: known.map(Box::new),
         }
     }
 }

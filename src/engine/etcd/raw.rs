@@ -1,12 +1,13 @@
 //! Locks that are shared with Go's `concurrency` package and with `etcdctl lock`.
 //!
-//! A contender for the name `N` is the key `N/LEASE`, where LEASE is the number of its etcd lease in
-//! hexadecimal digits. Whoever has the lowest create revision holds the name. Each claim here has a
-//! lease of its own, because two with the same lease would have the same key, and both would hold.
+//! A contender for the name `N` is the key `N/LEASE`, where LEASE is the number of its etcd lease
+//! in hexadecimal digits. Whoever has the lowest create revision holds the name. Each claim here
+//! has a lease of its own, because two with the same lease would have the same key, and both would
+//! hold.
 //!
-//! What this mode does better than those it shares names with: a waiter looks for its own key before
-//! it believes that it holds, a release deletes the key only if it is still the one that was made,
-//! and a waiter whose lease has ended queues again.
+//! What this mode does better than those it shares names with: a waiter looks for its own key
+//! before it believes that it holds, a release deletes the key only if it is still the one that was
+//! made, and a waiter whose lease has ended queues again.
 //!
 //! What it can not do: names nest (`a` waits for `a/b`), nobody else says who holds, and whatever
 //! needs more than one holder or more than a place in a queue is refused.
@@ -102,7 +103,7 @@ impl Raw {
                 self.hint(Hint::WakeAll);
                 self.hint(Hint::Verify);
             }
-            Heard::Ended(_) | Heard::Mail(_) | Heard::Changed(_) | Heard::Deaf => {}
+            Heard::Ended(_) | Heard::Mail(..) | Heard::Changed(_) | Heard::Deaf => {}
         }
     }
 

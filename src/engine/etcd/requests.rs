@@ -4,14 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::claims::{ALL, Claimant, FEW, How, Ran, unreadable};
+use super::claims::{How, Ran};
 use super::errors::{Attempt, Failure};
+use super::found::{ALL, FEW};
 use super::held::Held;
 use super::messages::RangeRequest;
+use super::reads::unreadable;
 use super::record::{FOREVER, Shown, Stored, since};
 use super::session::{Purpose, Session, now};
 use super::state::Etcd;
 use super::store::{Txn, delete, get, get_all, look_for, unchanged};
+use super::writes::Claimant;
 use crate::claim::{Alteration, Answer, Claim, OwnerId, Refused, Released, Seat, State, Step, World};
 use crate::engine::table::{Alter, Break, Look, Release, Request, Resize, Waiters, view};
 use crate::engine::{Renewal, Renewed, View, refusal};
@@ -20,6 +23,8 @@ use crate::name::{Family, Name};
 
 /// How many names are read by one transaction: it can have 128 operations.
 const BATCH: usize = 100;
+/// For how long it is relied on what was known of a name when it was handed over.
+const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// Renews a claim, and confirms it.
 #[derive(Debug)]
@@ -98,6 +103,8 @@ impl Etcd {
         } else if self.asked.queued(owner).is_none() && held.is_none_or(|held| held.unsure) {
             // Where it stands is not known, if it stands anywhere.
             how.most = ALL;
+        } else if self.asked.queued(owner).is_none() {
+            how.found = self.seen.take(name, REMEMBERED, now());
         }
         let ran = self.on_name(name, &Release { owner, used }, how).await?;
         self.asked.unqueue(owner);
@@ -238,7 +245,7 @@ impl Etcd {
         let key = self.keys.name(name);
         let _passed = self.gates.pass(&key).await;
         let found = self.read_name(name, FEW, None).await.map_err(Failure::into_error)?;
-        let stored = found.stored.clone();
+        let stored = found.known.stored.clone();
         let how = How { found: Some(found), ..How::default() };
         let mut broken = self.on_name(name, &Break, how).await.map_err(Failure::into_error)?.answer;
         for claim in &mut broken {
@@ -255,7 +262,7 @@ impl Etcd {
         let _passed = self.gates.pass(&key).await;
         let found = self.read_name(name, ALL, None).await.map_err(Failure::into_error)?;
         let rows: HashMap<OwnerId, Shown> =
-            found.first.iter().map(|(_, row)| (row.waiter.owner, row.shown)).collect();
+            found.known.first.iter().map(|(_, row)| (row.waiter.owner, row.shown)).collect();
         let how = How { most: ALL, found: Some(found), ..How::default() };
         let Ran { answer: mut view, stored, .. } =
             self.on_name(name, &Look { seen }, how).await.map_err(Failure::into_error)?;

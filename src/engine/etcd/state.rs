@@ -7,10 +7,12 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::connection::Cluster;
+use super::found::Found;
 use super::held::{Asked, Held, Queued};
 use super::keys::Keys;
 use super::mail::{Letter, name_of};
 use super::seats::Seats;
+use super::seen::Seen;
 use super::session::{Sessions, now};
 use super::store::Store;
 use super::url::Place;
@@ -29,6 +31,7 @@ pub(super) struct Etcd {
     pub(super) watches: Arc<Watches>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) seats: Seats,
+    pub(super) seen: Seen,
     pub(super) asked: Asked,
     pub(super) gates: Gates,
     /// Where requests run that go on without their callers.
@@ -50,6 +53,7 @@ impl Etcd {
             watches,
             sessions,
             seats: Seats::default(),
+            seen: Seen::default(),
             asked: Asked::default(),
             gates: Gates::default(),
             runtime: Handle::current(),
@@ -86,7 +90,9 @@ impl Etcd {
     fn hear(&self, heard: Heard) {
         match heard {
             Heard::Ended(seat) => self.session_ended(seat),
-            Heard::Mail(letters) => letters.into_iter().for_each(|letter| self.take_letter(letter)),
+            Heard::Mail(letters, revision) => {
+                letters.into_iter().for_each(|letter| self.take_letter(letter, revision));
+            }
             Heard::Changed(name) => self.hint(Hint::Changed(name)),
             // Of raw names.
             Heard::Left(_) => {}
@@ -115,28 +121,33 @@ impl Etcd {
         }
     }
 
-    /// Passes on what this client was told.
-    pub(super) fn take_letter(&self, letter: Letter) {
+    /// Passes on what this client was told by a write of that revision.
+    pub(super) fn take_letter(&self, letter: Letter, revision: i64) {
         match letter {
-            Letter::Granted { owner, token, tokens, family, name } => match self.asked.unqueue(owner) {
-                Some(Queued { round, mut held, .. }) => {
-                    // Its owner believes it for no longer, unless it confirms.
-                    held.ends = now() + held.lease.min(CONFIRM);
-                    self.asked.note(owner, held);
-                    self.hint(Hint::Granted { owner, grant: Grant { token, tokens }, round });
-                }
-                None => {
-                    // It has just asked again, or it has given up and its word was lost. Then
-                    // nobody renews this, and it is given back.
-                    if self.asked.held(owner).is_none()
-                        && let Some(name) = name_of(family, &name)
-                    {
-                        let unwanted = Held::new(&name, None, CONFIRM, Duration::ZERO, now());
-                        self.asked.note(owner, unwanted);
+            Letter::Granted { owner, token, tokens, family, name, known } => {
+                match self.asked.unqueue(owner) {
+                    Some(Queued { name, round, mut held, .. }) => {
+                        if let Some(known) = known {
+                            self.seen.note(&name, Found::remembered(*known, revision), now());
+                        }
+                        // Its owner believes it for no longer, unless it confirms.
+                        held.ends = now() + held.lease.min(CONFIRM);
+                        self.asked.note(owner, held);
+                        self.hint(Hint::Granted { owner, grant: Grant { token, tokens }, round });
                     }
-                    self.hint(Hint::Wake(owner));
+                    None => {
+                        // It has just asked again, or it has given up and its word was lost. Then
+                        // nobody renews this, and it is given back.
+                        if self.asked.held(owner).is_none()
+                            && let Some(name) = name_of(family, &name)
+                        {
+                            let unwanted = Held::new(&name, None, CONFIRM, Duration::ZERO, now());
+                            self.asked.note(owner, unwanted);
+                        }
+                        self.hint(Hint::Wake(owner));
+                    }
                 }
-            },
+            }
             Letter::Wake(owner) => self.hint(Hint::Wake(owner)),
             Letter::Broken(owner) => self.hint(Hint::Broken(owner)),
         }

@@ -37,8 +37,8 @@ const CANCELLED_PAUSE: Duration = Duration::from_secs(1);
 pub(super) enum Heard {
     /// The session of some client has ended.
     Ended(Seat),
-    /// Mail in one of our own sessions.
-    Mail(Vec<Letter>),
+    /// Mail in one of our own sessions, and the revision by which it was written.
+    Mail(Vec<Letter>, i64),
     /// An election or a cell has changed.
     Changed(Name),
     /// Somebody has given up or given back a raw name.
@@ -276,7 +276,7 @@ impl Watches {
                     }
                 }
                 Watched::Sessions => {}
-                Watched::Session(_) => self.tell(Heard::Mail(mail::read(&kv.value))),
+                Watched::Session(_) => self.tell(Heard::Mail(mail::read(&kv.value), kv.mod_revision)),
                 Watched::Name(name) => self.tell(Heard::Changed(name.clone())),
                 Watched::Contenders(name) => self.tell(Heard::Left(name.clone())),
             }
