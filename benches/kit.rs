@@ -6,6 +6,7 @@
 
 #![allow(dead_code, reason = "each program uses a part")]
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -183,11 +184,13 @@ pub(crate) struct Again {
 
 impl Again {
     pub(crate) fn start(arguments: &[&str]) -> Result<Again> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        Again::start_program(std::env::current_exe()?, arguments)
+    }
+
+    /// Another program that behaves in the same way.
+    pub(crate) fn start_program(program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<Again> {
+        let mut child =
+            Command::new(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let lines = child.stdout.take().ok_or("a child has its output")?;
         Ok(Again { child, lines: BufReader::new(lines) })
     }
