@@ -110,7 +110,7 @@ impl fmt::Debug for Name {
 const MARK: char = '~';
 
 /// True if a name that was stored by [`fold`] is not all there.
-#[cfg(feature = "_table")]
+#[cfg(any(feature = "file", feature = "_sql"))]
 pub(crate) fn is_folded(stored: &str) -> bool {
     stored.ends_with(MARK)
 }

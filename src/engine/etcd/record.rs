@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{Claim, Micros, OwnerId, Waiter};
+use crate::claim::{Claim, LOG_KEPT, Micros, OwnerId, Waiter};
 use crate::engine::table::row::{Record, decode, encode};
 use crate::engine::{HeldClaim, View};
 
@@ -28,6 +28,8 @@ pub(super) struct Stored {
     relative: bool,
     pub(super) record: Record,
     shown: Vec<Shown>,
+    /// Since when nobody holds it or waits, by the clock of whoever went last: for the sweep.
+    idle_since: Option<Micros>,
 }
 
 /// What people are shown of a claim.
@@ -49,12 +51,13 @@ pub(super) struct WaiterRow {
 impl Stored {
     /// What is written by somebody who knows the revision of the store.
     pub(super) fn new(record: Record, shown: Vec<Shown>) -> Stored {
-        Stored { relative: false, record, shown }
+        Stored { relative: false, ..Stored::relative(record, shown) }
     }
 
     /// What is written by somebody who does not.
     pub(super) fn relative(record: Record, shown: Vec<Shown>) -> Stored {
-        Stored { relative: true, record, shown }
+        let idle = record.state.kept_claims().is_empty() && record.state.waiting() == 0;
+        Stored { relative: true, record, shown, idle_since: idle.then(wall_clock) }
     }
 
     /// The same, once it is written by that revision.
@@ -72,6 +75,12 @@ impl Stored {
     /// Reads a value that was written at that revision.
     pub(super) fn decode(bytes: &[u8], revision: i64) -> postcard::Result<Stored> {
         Ok(decode::<Stored>(bytes)?.written_by(revision))
+    }
+
+    /// True if nobody has used it for so long that what it remembers is of no use any more.
+    pub(super) fn is_forgotten(&self, now: Micros) -> bool {
+        let kept = Micros::try_from(LOG_KEPT.as_micros()).unwrap_or(Micros::MAX);
+        self.idle_since.is_some_and(|since| since.saturating_add(kept) < now)
     }
 
     pub(super) fn shown(&self, owner: OwnerId) -> Option<Shown> {

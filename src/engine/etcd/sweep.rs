@@ -1,5 +1,5 @@
-//! Clears away what nobody may ask for again: cells that have expired, and names whose holders and
-//! waiters are all gone.
+//! Clears away what nobody may ask for again: cells that have expired, names whose holders and
+//! waiters are all gone, and elections that nobody has taken part in for a day.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::time::sleep;
 use super::claims::How;
 use super::errors::Attempt;
 use super::messages::RangeRequest;
-use super::record::{Stored, wall_clock};
+use super::record::{Stored, tokens_of, wall_clock};
 use super::state::Etcd;
 use super::store::{Txn, delete, get_all, unchanged};
-use crate::claim::State;
+use crate::claim::{Micros, State};
 use crate::engine::table::Sweep;
 use crate::engine::table::cell::StoredCell;
 use crate::engine::table::row::decode;
@@ -72,6 +72,15 @@ impl Etcd {
             let Some(name) = self.keys.name_of(family, &kv.key) else { continue };
             let Ok(stored) = Stored::decode(&kv.value, kv.mod_revision) else { continue };
             let state: &State = &stored.record.state;
+            // The log of an election that nobody has taken part in for long. The rules count in
+            // revisions and can not tell. The next record starts above every token of this one.
+            if stored.is_forgotten(now)
+                && state.retire(Micros::MAX).is_some_and(|last| last < tokens_of(kv.mod_revision + 1))
+            {
+                let conditions = vec![unchanged(kv.key.clone(), kv.mod_revision)];
+                self.store.txn(Txn { conditions, then: vec![delete(kv.key)], ..Txn::default() }).await?;
+                continue;
+            }
             let mut seats: Vec<_> = state.kept_claims().iter().map(|claim| claim.seat).collect();
             seats.dedup();
             self.look_at_seats(&seats).await?;
@@ -84,5 +93,22 @@ impl Etcd {
             }
         }
         Ok(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::table::row::Record;
+    use crate::name::Name;
+
+    #[test]
+    fn an_election_is_forgotten_after_a_day_without_candidates() {
+        let name = Name::new(Family::Election, "x").unwrap();
+        let stored = Stored::new(Record::new(&name, 64, 0), Vec::new());
+        let day = 24 * 60 * 60 * 1_000_000;
+        let now = wall_clock();
+        assert!(!stored.is_forgotten(now) && !stored.is_forgotten(now + day - 1_000_000));
+        assert!(stored.is_forgotten(now + day + 1));
     }
 }
