@@ -31,6 +31,7 @@ mod acquire;
 mod cells;
 mod claims;
 mod connection;
+mod contest;
 mod errors;
 mod expiry;
 mod found;

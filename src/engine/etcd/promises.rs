@@ -29,7 +29,6 @@ pub(super) const RAW: Guarantees = Guarantees {
     wakes: "by a watch on all who contend for the name",
     counts: false,
     upgrades: false,
-    elects: false,
     cells: false,
     delays: false,
     shares: false,

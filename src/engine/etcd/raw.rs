@@ -1,4 +1,5 @@
-//! Locks that are shared with Go's `concurrency` package and with `etcdctl lock`.
+//! Locks and elections that are shared with Go's `concurrency` package, `etcdctl lock` and `etcdctl
+//! elect`.
 //!
 //! A contender for the name `N` is the key `N/LEASE`, where LEASE is the number of its etcd lease
 //! in hexadecimal digits. Whoever has the lowest create revision holds the name. Each claim here
@@ -9,14 +10,16 @@
 //! before it believes that it holds, a release deletes the key only if it is still the one that was
 //! made, and a waiter whose lease has ended queues again.
 //!
-//! What it can not do: names nest (`a` waits for `a/b`), nobody else says who holds, and whatever
-//! needs more than one holder or more than a place in a queue is refused.
+//! What it can not do: names nest (`a` waits for `a/b`), a mutex and an election of the same name
+//! exclude each other, nobody else says who holds, and whatever needs more than one holder or more
+//! than a place in a queue is refused.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::connection::Cluster;
+use super::contest::Contest;
 use super::errors::{Attempt, Failure};
 use super::keys::Keys;
 use super::messages::{KeyValue, Op, RangeRequest};
@@ -24,7 +27,7 @@ use super::promises::ENGINE;
 use super::store::{Store, Txn, created_by, delete, get, get_all, put, unchanged};
 use super::url::Place;
 use super::watches::{Heard, Watched, Watches};
-use crate::claim::{Answer, Ask, Claim, Grant, Holder, OwnerId, Pause, Released, WHOLE, Waiter};
+use crate::claim::{Answer, Ask, Claim, Grant, Holder, OwnerId, Pause, Refused, Released, WHOLE, Waiter};
 use crate::clock::{Clock as _, Moment, SystemClock};
 use crate::engine::supervise::Supervisor;
 use crate::engine::{HeldClaim, Hint, Hints, Renewal, Renewed, View, Waiting};
@@ -42,6 +45,8 @@ pub(super) struct Raw {
     pub(super) store: Arc<Store>,
     pub(super) watches: Arc<Watches>,
     contenders: Mutex<HashMap<OwnerId, Contender>>,
+    /// The elections that are observed.
+    contests: Mutex<HashMap<Name, Contest>>,
 }
 
 /// A key of ours.
@@ -71,7 +76,7 @@ impl Raw {
         let supervisor = Supervisor::open(Cluster::new(place, &keys)?).await?;
         let store = Arc::new(Store { supervisor });
         let watches = Watches::new(Arc::clone(&store), keys);
-        let raw = Arc::new(Raw { store, watches, contenders: Mutex::default() });
+        let raw = Arc::new(Raw { store, watches, contenders: Mutex::default(), contests: Mutex::default() });
         let weak = Arc::downgrade(&raw);
         raw.watches.start(None, move |heard| {
             if let Some(raw) = weak.upgrade() {
@@ -99,12 +104,29 @@ impl Raw {
                 };
                 owners.into_iter().for_each(|owner| self.hint(Hint::Wake(owner)));
             }
+            Heard::Event { name, kv, deleted } => {
+                let new = self.contests().get_mut(&name).is_some_and(|contest| contest.event(&kv, deleted));
+                if new {
+                    self.hint(Hint::Changed(name));
+                }
+            }
+            Heard::Deaf => self.contests().values_mut().for_each(Contest::miss),
             Heard::Missed => {
+                let observed: Vec<Name> = {
+                    let mut contests = self.contests();
+                    contests.values_mut().for_each(Contest::miss);
+                    contests.keys().cloned().collect()
+                };
+                observed.into_iter().for_each(|name| self.hint(Hint::Changed(name)));
                 self.hint(Hint::WakeAll);
                 self.hint(Hint::Verify);
             }
-            Heard::Ended(_) | Heard::Mail(..) | Heard::Changed(_) | Heard::Deaf => {}
+            Heard::Ended(_) | Heard::Mail(..) | Heard::Changed(_) => {}
         }
+    }
+
+    fn contests(&self) -> MutexGuard<'_, HashMap<Name, Contest>> {
+        self.contests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<OwnerId, Contender>> {
@@ -117,20 +139,23 @@ impl Raw {
 
     /// Asks for a claim, or asks again.
     pub(super) async fn acquire(self: Arc<Self>, name: Name, ask: Ask) -> Result<Answer> {
-        if name.family() != Family::Lock || ask.weight != ask.capacity || !ask.lock_delay.is_zero() {
-            return Err(unsupported("shares mutexes only, without lock delays, in raw mode"));
+        if !is_shared(&name) || ask.weight != ask.capacity || !ask.lock_delay.is_zero() {
+            return Err(unsupported("shares mutexes and elections, without lock delays, in raw mode"));
         }
         if name.as_str().is_empty() {
             return Err(Error::invalid("a raw name must not be empty: all keys would be contenders"));
         }
-        // Open before there is anybody to wait for: a watch that starts in the past is slow.
-        self.watches.watch(Watched::Contenders(name.clone())).await?;
+        let watched = Watched::Contenders(name.clone());
         loop {
+            let hears = self.watches.is_open(&watched);
             match self.acquire_once(&name, &ask).await {
                 // The key went with its lease: it queues again, under another one.
                 Err(Failure::LeaseGone) => {
                     self.table().remove(&ask.owner);
                 }
+                // Whoever it waits for may have gone before the watch was open. One that starts in
+                // the past would be slow.
+                Ok(Answer::Queued(_)) if !hears => self.watches.watch(watched.clone()).await?,
                 answer => return answer.map_err(Failure::into_error),
             }
         }
@@ -153,7 +178,7 @@ impl Raw {
             }
         };
         let then = match own.revision {
-            0 => put(own.key.clone(), Vec::new(), own.lease),
+            0 => put(own.key.clone(), ask.value.to_vec(), own.lease),
             _ => get(own.key.clone()),
         };
         let txn = Txn {
@@ -209,8 +234,39 @@ impl Raw {
             Ok(()) | Err(Failure::LeaseGone) => {}
             Err(error) => return Err(error),
         }
-        self.table().remove(&owner);
+        let mut table = self.table();
+        table.remove(&owner);
+        if !table.values().any(|other| other.name == own.name) {
+            self.watches.unwatch(&Watched::Contenders(own.name));
+        }
         Ok(released)
+    }
+
+    /// Changes what a leader says.
+    pub(super) async fn proclaim(self: Arc<Self>, owner: OwnerId, value: Arc<[u8]>) -> Result<Answer> {
+        let Some(own) = self.contender(owner) else { return Ok(Answer::Refused(Refused::NotHeld)) };
+        let txn = Txn {
+            conditions: vec![created_by(own.key.clone(), own.revision)],
+            then: vec![put(own.key, value.to_vec(), own.lease)],
+            ..Txn::default()
+        };
+        let proclaimed = self.store.txn(txn).await.map_err(Failure::into_error)?.succeeded;
+        Ok(match proclaimed {
+            true => Answer::Granted(Grant { token: own.revision.cast_unsigned(), tokens: 1 }),
+            false => Answer::Refused(Refused::NotHeld),
+        })
+    }
+
+    /// Begins to write a log of who leads.
+    pub(super) async fn observe(&self, name: &Name) -> Result<()> {
+        self.contests().entry(name.clone()).or_default();
+        self.watches.watch(Watched::Contest(name.clone())).await?;
+        self.look(name, 0).await.map(|_| ())
+    }
+
+    pub(super) fn ignore(&self, name: &Name) {
+        self.watches.unwatch(&Watched::Contest(name.clone()));
+        self.contests().remove(name);
     }
 
     /// Renews one claim.
@@ -233,17 +289,28 @@ impl Raw {
         }
     }
 
-    async fn read(&self, name: &Name) -> Result<Vec<KeyValue>> {
+    /// All contenders in order, and the revision of the store. Keys do not tell whether they stand
+    /// for a mutex or an election: they are both.
+    async fn read(&self, name: &Name) -> Result<(Vec<KeyValue>, i64)> {
+        if !is_shared(name) {
+            return Ok((Vec::new(), 0));
+        }
         let txn = Txn { then: vec![in_order(name, 0)], ..Txn::default() };
         let outcome = self.store.txn(txn).await.map_err(Failure::into_error)?;
-        Ok(outcome.found.into_iter().next().unwrap_or_default())
+        Ok((outcome.found.into_iter().next().unwrap_or_default(), outcome.revision.cast_signed()))
     }
 
     /// Who contends for a name, as far as the keys tell.
-    pub(super) async fn look(&self, name: &Name) -> Result<View> {
-        let found = self.read(name).await?;
+    pub(super) async fn look(&self, name: &Name, seen: u64) -> Result<View> {
+        let (found, revision) = self.read(name).await?;
         let claims: Vec<Claim> = found.iter().map(|kv| self.claim_of(kv)).collect();
         let mut view = View { capacity: if found.is_empty() { 0 } else { WHOLE }, ..View::default() };
+        if let Some(contest) = self.contests().get_mut(name) {
+            if contest.is_stale() {
+                contest.read(&found, revision);
+            }
+            (view.changes, view.change_count) = contest.changes(seen);
+        }
         for (number, claim) in claims.into_iter().enumerate() {
             if number == 0 {
                 let left = self.store.time_to_live(claim.seat.cast_signed()).await;
@@ -279,7 +346,7 @@ impl Raw {
 
     /// Takes a name away from whoever holds it.
     pub(super) async fn break_claims(&self, name: &Name) -> Result<Vec<Claim>> {
-        let Some(first) = self.read(name).await?.into_iter().next() else { return Ok(Vec::new()) };
+        let Some(first) = self.read(name).await?.0.into_iter().next() else { return Ok(Vec::new()) };
         let claim = self.claim_of(&first);
         let txn = Txn {
             conditions: vec![created_by(first.key.clone(), first.create_revision)],
@@ -303,6 +370,11 @@ impl Raw {
             tokio::time::timeout(left, self.store.revoke(lease)).await.ok();
         }
     }
+}
+
+/// Whether others have such names, too.
+fn is_shared(name: &Name) -> bool {
+    matches!(name.family(), Family::Lock | Family::Election)
 }
 
 fn waiter_of(claim: Claim) -> Waiter {

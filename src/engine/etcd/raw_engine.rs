@@ -59,16 +59,19 @@ impl Engine for RawEngine {
         Box::pin(Arc::clone(&self.raw).release(owner))
     }
 
-    fn alter<'a>(&'a self, _: &'a Name, _: OwnerId, _: Alteration) -> Reply<'a, Answer> {
-        refused(NO_CHANGE)
+    fn alter<'a>(&'a self, _: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
+        match alteration {
+            Alteration::Value(value) => Box::pin(Arc::clone(&self.raw).proclaim(owner, value)),
+            _ => refused(NO_CHANGE),
+        }
     }
 
     fn resize<'a>(&'a self, _: &'a Name, _: u32, _: u32) -> Reply<'a, ()> {
         refused(NO_CHANGE)
     }
 
-    fn look<'a>(&'a self, name: &'a Name, _: u64) -> Reply<'a, View> {
-        Box::pin(self.raw.look(name))
+    fn look<'a>(&'a self, name: &'a Name, seen: u64) -> Reply<'a, View> {
+        Box::pin(self.raw.look(name, seen))
     }
 
     fn list<'a>(
@@ -97,8 +100,19 @@ impl Engine for RawEngine {
         refused(NO_CELLS)
     }
 
-    fn watch<'a>(&'a self, _: &'a Name, _: Watching) -> Reply<'a, ()> {
-        refused(NO_CELLS)
+    fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
+        if name.family() != Family::Election {
+            return refused(NO_CELLS);
+        }
+        Box::pin(async move {
+            match watching {
+                Watching::On => self.raw.observe(name).await,
+                Watching::Off => {
+                    self.raw.ignore(name);
+                    Ok(())
+                }
+            }
+        })
     }
 
     fn connection(&self, _: &Name) -> Connection {

@@ -95,7 +95,7 @@ impl Etcd {
             }
             Heard::Changed(name) => self.hint(Hint::Changed(name)),
             // Of raw names.
-            Heard::Left(_) => {}
+            Heard::Left(_) | Heard::Event { .. } => {}
             Heard::Deaf => self.seats.forget_living(),
             Heard::Missed => {
                 self.seats.forget_living();

@@ -20,7 +20,7 @@ use super::connection::Member;
 use super::errors::Failure;
 use super::keys::{Keys, after};
 use super::mail::{self, Letter};
-use super::messages::{Event, WatchCancel, WatchCreate, WatchOp, WatchRequest, WatchResponse};
+use super::messages::{Event, KeyValue, WatchCancel, WatchCreate, WatchOp, WatchRequest, WatchResponse};
 use super::store::Store;
 use crate::claim::Seat;
 use crate::engine::supervise::Connected;
@@ -43,6 +43,8 @@ pub(super) enum Heard {
     Changed(Name),
     /// Somebody has given up or given back a raw name.
     Left(Name),
+    /// A key of a raw election has changed.
+    Event { name: Name, kv: KeyValue, deleted: bool },
     /// From now on nothing is heard.
     Deaf,
     /// Everything is heard again. Anything may have happened meanwhile.
@@ -60,6 +62,8 @@ pub(super) enum Watched {
     Name(Name),
     /// The ends of the contenders for a raw name.
     Contenders(Name),
+    /// All that becomes of the contenders for a raw name.
+    Contest(Name),
 }
 
 /// The watches of a client.
@@ -138,7 +142,12 @@ impl Watches {
 
     /// True while ends of sessions are heard of.
     pub(super) fn hears_of_ends(&self) -> bool {
-        self.table().watches.values().any(|watch| watch.what == Watched::Sessions && watch.open)
+        self.is_open(&Watched::Sessions)
+    }
+
+    /// True while this is watched.
+    pub(super) fn is_open(&self, what: &Watched) -> bool {
+        self.table().watches.values().any(|watch| watch.what == *what && watch.open)
     }
 
     /// The elections and cells that are watched.
@@ -146,7 +155,7 @@ impl Watches {
         let table = self.table();
         let names = table.watches.values().filter_map(|watch| match &watch.what {
             Watched::Name(name) => Some(name.clone()),
-            Watched::Sessions | Watched::Session(_) | Watched::Contenders(_) => None,
+            _ => None,
         });
         names.collect()
     }
@@ -201,10 +210,11 @@ impl Watches {
             }
             Watched::Session(seat) => (self.keys.session(*seat), Vec::new(), Vec::new()),
             Watched::Name(name) => (self.keys.name(name), Vec::new(), Vec::new()),
-            Watched::Contenders(name) => {
+            Watched::Contenders(name) | Watched::Contest(name) => {
                 let key = [name.as_str().as_bytes(), b"/"].concat();
                 let end = after(&key);
-                (key, end, vec![0])
+                let filters = if matches!(what, Watched::Contest(_)) { Vec::new() } else { vec![0] };
+                (key, end, filters)
             }
         };
         let create = WatchCreate { key, range_end, start_revision: 0, filters, watch_id };
@@ -279,6 +289,7 @@ impl Watches {
                 Watched::Session(_) => self.tell(Heard::Mail(mail::read(&kv.value), kv.mod_revision)),
                 Watched::Name(name) => self.tell(Heard::Changed(name.clone())),
                 Watched::Contenders(name) => self.tell(Heard::Left(name.clone())),
+                Watched::Contest(name) => self.tell(Heard::Event { name: name.clone(), kv, deleted }),
             }
         }
     }
@@ -297,13 +308,18 @@ impl Watches {
         tokio::spawn(async move {
             sleep(CANCELLED_PAUSE).await;
             let Some(this) = Weak::upgrade(&this) else { return };
-            let what = this.table().watches.get(&id).map(|watch| watch.what.clone());
-            if let Some(what) = what {
-                let table = this.table();
-                if let Some(requests) = &table.requests {
-                    requests.send(this.request(id, &what)).ok();
+            let opened = {
+                let mut table = this.table();
+                let Table { watches, requests, .. } = &mut *table;
+                let Some(watch) = watches.get_mut(&id) else { return };
+                if let Some(requests) = requests {
+                    requests.send(this.request(id, &watch.what)).ok();
                 }
-                drop(table);
+                let (opened, waits) = oneshot::channel();
+                watch.waiting.push(opened);
+                waits
+            };
+            if opened.await.is_ok() {
                 this.tell(Heard::Missed);
             }
         });

@@ -119,8 +119,8 @@ impl Bench for ThreeMembers {
     }
 }
 
-/// Names that are shared with other programs. They can not be listed, and only mutexes are shared,
-/// so this is no set-up of every case.
+/// Names that are shared with other programs. They can not be listed, and only mutexes and
+/// elections are shared, so this is no set-up of every case.
 pub(crate) struct Raw;
 
 /// A server whose keys are used as they are.
@@ -136,15 +136,7 @@ impl Setup for Raw {
     }
 
     fn promises(&self) -> Promises {
-        Promises {
-            counts: false,
-            upgrades: false,
-            elects: false,
-            cells: false,
-            delays: false,
-            shares: false,
-            ..promises()
-        }
+        Promises { counts: false, upgrades: false, cells: false, delays: false, shares: false, ..promises() }
     }
 
     fn start(&self) -> Box<dyn Bench> {
