@@ -1,6 +1,8 @@
 //! What only an etcd cluster does to its clients.
 
 mod access;
+mod cut_off;
+mod history;
 mod members;
 mod raw;
 mod state;
@@ -23,6 +25,7 @@ pub(crate) fn groups() -> Vec<Group> {
     let mut groups = raw::groups();
     groups.extend([
         group("access", access::cases()),
+        group("history", history::cases_of_one()),
         group("state", state::cases()),
         #[cfg(feature = "etcd-tls")]
         group("tls", tls::cases()),
@@ -32,7 +35,12 @@ pub(crate) fn groups() -> Vec<Group> {
 
 /// Cases of a cluster.
 pub(crate) fn cluster_groups() -> Vec<Group> {
-    vec![Group { name: "members", missing: None, cases: members::cases() }]
+    let group = |name, cases| Group { name, missing: None, cases };
+    vec![
+        group("members", members::cases()),
+        group("history", history::cases_of_three()),
+        group("cut_off", cut_off::cases()),
+    ]
 }
 
 /// The server of a case.

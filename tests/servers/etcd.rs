@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::port::Port;
 use super::process::{find, output};
+use super::proxy::Proxy;
 use super::server::{Place, Program, Server};
 use super::tls::Certificates;
 use super::{LIMIT, not_installed, until_within};
@@ -19,6 +20,8 @@ pub(crate) type Etcd = Server<EtcdProgram>;
 pub(crate) struct EtcdProgram {
     name: String,
     peer: Port,
+    /// Where the others reach it, if not there.
+    reached_at: Option<u16>,
     /// All members, `NAME=URL`.
     members: String,
     arguments: Vec<String>,
@@ -47,7 +50,8 @@ impl Program for EtcdProgram {
         let peer = format!("http://127.0.0.1:{}", self.peer.number());
         command.args(["--name", &self.name, "--data-dir"]).arg(place.data().join("member-data"));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        let reached_at = format!("http://127.0.0.1:{}", self.reached_at.unwrap_or(self.peer.number()));
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &reached_at]);
         command.args(["--initial-cluster", &self.members, "--initial-cluster-state", "new"]);
         command.args(["--log-level", "warn"]);
         if self.fsync == Fsync::Off {
@@ -125,8 +129,16 @@ impl Etcd {
         let peer = Port::reserve();
         let members = format!("m0=http://127.0.0.1:{}", peer.number());
         let name = "m0".to_owned();
-        let program = EtcdProgram { name, peer, members, arguments, alone: true, encrypted, fsync };
-        let server = Server::create(program);
+        let server = Server::create(EtcdProgram {
+            name,
+            peer,
+            reached_at: None,
+            members,
+            arguments,
+            alone: true,
+            encrypted,
+            fsync,
+        });
         server.run();
         server
     }
@@ -139,6 +151,17 @@ impl Etcd {
     /// Whether it has a leader and takes requests.
     pub(crate) fn is_healthy(&self) -> bool {
         is_healthy(self.port())
+    }
+
+    /// Its own number as a member and that of the leader, if it answers.
+    fn status(&self) -> Option<(u64, u64)> {
+        let status = self.try_ctl(&["endpoint", "status", "-w", "json"]).ok()?;
+        let number = |field: &str| {
+            let (_, rest) = status.split_once(&format!("\"{field}\":"))?;
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<u64>().ok()
+        };
+        Some((number("member_id")?, number("leader")?))
     }
 
     /// What `etcdctl` prints.
@@ -169,24 +192,33 @@ pub(crate) struct EtcdCluster {
 impl EtcdCluster {
     /// A cluster that has a leader.
     pub(crate) fn start(count: usize) -> EtcdCluster {
+        EtcdCluster::start_syncing(count, Fsync::Off)
+    }
+
+    /// A cluster whose members wait for their disks, or do not.
+    pub(crate) fn start_syncing(count: usize, fsync: Fsync) -> EtcdCluster {
         let peers: Vec<Port> = (0..count).map(|_| Port::reserve()).collect();
-        let urls = peers.iter().enumerate();
-        let urls: Vec<String> =
-            urls.map(|(n, peer)| format!("m{n}=http://127.0.0.1:{}", peer.number())).collect();
+        let ports: Vec<u16> = peers.iter().map(Port::number).collect();
+        EtcdCluster::start_behind(peers, &ports, fsync)
+    }
+
+    /// A cluster whose members reach each other at these ports.
+    fn start_behind(peers: Vec<Port>, reached_at: &[u16], fsync: Fsync) -> EtcdCluster {
+        let urls = reached_at.iter().enumerate();
+        let urls: Vec<String> = urls.map(|(n, port)| format!("m{n}=http://127.0.0.1:{port}")).collect();
         let members: Vec<Etcd> = peers
             .into_iter()
             .enumerate()
             .map(|(n, peer)| {
-                let (name, members) = (format!("m{n}"), urls.join(","));
-                let arguments = Vec::new();
                 Server::create(EtcdProgram {
-                    name,
+                    name: format!("m{n}"),
                     peer,
-                    members,
-                    arguments,
+                    reached_at: Some(reached_at[n]),
+                    members: urls.join(","),
+                    arguments: Vec::new(),
                     alone: false,
                     encrypted: false,
-                    fsync: Fsync::Off,
+                    fsync,
                 })
             })
             .collect();
@@ -205,14 +237,8 @@ impl EtcdCluster {
         let mut leader = None;
         until_within(3 * LIMIT, "somebody leads", || {
             leader = self.members.iter().find(|member| {
-                member.runs()
-                    && member.try_ctl(&["endpoint", "status", "-w", "json"]).is_ok_and(|status| {
-                        let number = |field: &str| {
-                            let (_, rest) = status.split_once(&format!("\"{field}\":"))?;
-                            Some(rest.chars().take_while(char::is_ascii_digit).collect::<String>())
-                        };
-                        number("leader").is_some_and(|leader| number("member_id") == Some(leader))
-                    })
+                let status = if member.runs() { member.status() } else { None };
+                status.is_some_and(|(id, leader)| id == leader)
             });
             leader.is_some()
         });
@@ -223,5 +249,63 @@ impl EtcdCluster {
     pub(crate) fn hosts(&self) -> String {
         let hosts = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port()));
         hosts.collect::<Vec<_>>().join(",")
+    }
+}
+
+/// A cluster whose members can be cut off from each other.
+pub(crate) struct Divided {
+    cluster: EtcdCluster,
+    /// What leads to each member.
+    lines: Vec<Proxy>,
+    /// What each member says who it is, when it talks to another.
+    names: Vec<&'static str>,
+}
+
+impl Divided {
+    /// A cluster that has a leader.
+    pub(crate) fn start(count: usize) -> Divided {
+        let peers: Vec<Port> = (0..count).map(|_| Port::reserve()).collect();
+        let lines: Vec<Proxy> = peers.iter().map(|peer| Proxy::start(peer.number())).collect();
+        let ports: Vec<u16> = lines.iter().map(Proxy::port).collect();
+        let cluster = EtcdCluster::start_behind(peers, &ports, Fsync::Off);
+        let name = |member: &Etcd| -> &'static str {
+            let (id, _) = member.status().expect("a healthy member");
+            format!("X-Server-From: {id:x}").leak()
+        };
+        let names = cluster.members.iter().map(name).collect();
+        Divided { cluster, lines, names }
+    }
+
+    /// The number of the member that leads.
+    pub(crate) fn leader(&self) -> usize {
+        let leader = self.cluster.leader().port();
+        self.cluster.members.iter().position(|member| member.port() == leader).expect("a member")
+    }
+
+    /// `HOST:PORT` of some members.
+    pub(crate) fn hosts(&self, members: &[usize]) -> String {
+        let hosts =
+            members.iter().map(|&member| format!("127.0.0.1:{}", self.cluster.members[member].port()));
+        hosts.collect::<Vec<_>>().join(",")
+    }
+
+    /// Cuts one member off from all others. Clients still reach it.
+    pub(crate) fn cut_off(&self, member: usize) {
+        for (number, line) in self.lines.iter().enumerate() {
+            if number == member {
+                line.cut();
+            } else {
+                // What the others say among themselves passes. A member that asks says who it is.
+                line.stall_requests_from(self.names[member]);
+                line.reset();
+            }
+        }
+    }
+
+    /// Everybody reaches everybody.
+    pub(crate) fn heal(&self) {
+        self.lines.iter().for_each(Proxy::pass);
+        self.lines.iter().for_each(Proxy::reset);
+        self.cluster.wait_until_healthy();
     }
 }

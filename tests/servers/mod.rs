@@ -35,7 +35,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::clock::Clock;
-pub(crate) use self::etcd::{Etcd, EtcdCluster, Fsync};
+pub(crate) use self::etcd::{Divided, Etcd, EtcdCluster, Fsync};
 pub(crate) use self::mariadb::MariaDb;
 pub(crate) use self::pgbouncer::PgBouncer;
 pub(crate) use self::pool::{Pool, Pooled, drop_idle};

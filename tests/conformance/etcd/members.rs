@@ -1,14 +1,11 @@
 //! Members that are killed, paused and started again.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use leasehold::{Loss, Standing};
 
 use super::*;
 use crate::bench::{ms, soon};
-use crate::history::{Rules, Section, check};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
     cases!(
@@ -19,7 +16,6 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_client_leaves_a_member_that_is_paused,
             a_majority_that_is_lost_costs_the_lease_and_comes_back,
             members_that_are_all_restarted_cost_no_claim,
-            nobody_holds_twice_while_members_die_and_stand_still,
         ]
     )
     .cases
@@ -28,7 +24,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
 /// Cases wait for elections, on a machine that is busy.
 const ELECTED: Duration = ms(30_000);
 
-async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(ELECTED, work).await.unwrap_or_else(|_| panic!("{what} took too long"))
 }
 
@@ -140,76 +136,4 @@ async fn members_that_are_all_restarted_cost_no_claim(mut ground: Ground) {
     members.members.iter().for_each(Etcd::restart);
     members.wait_until_healthy();
     goes_on(&one, &two, held, waiting).await;
-}
-
-/// How many sections are to be seen. `LEASEHOLD_SECTIONS` asks for more.
-fn wanted() -> usize {
-    std::env::var("LEASEHOLD_SECTIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(1500)
-}
-
-async fn nobody_holds_twice_while_members_die_and_stand_still(mut ground: Ground) {
-    const WORKERS: u64 = 8;
-    let began = Instant::now();
-    let stop = Arc::new(AtomicBool::new(false));
-    let seen = Arc::new(std::sync::Mutex::new(Vec::<Section>::new()));
-    let mut workers = Vec::new();
-    for worker in 0..WORKERS {
-        let client = ground.client().await;
-        let (stop, seen) = (Arc::clone(&stop), Arc::clone(&seen));
-        workers.push(tokio::spawn(async move {
-            let micros = || began.elapsed().as_micros() as u64;
-            while !stop.load(Ordering::Acquire) {
-                let mutex = client.mutex("x").expect("a name").lease(ms(3000));
-                let asked = micros();
-                let Ok(Some(guard)) = mutex.lock_for(ms(4000)).await else { continue };
-                let granted = micros();
-                tokio::task::yield_now().await;
-                // What ends before the guard says so is not counted as held.
-                let lost = guard.standing() == Standing::Lost;
-                let (token, released) = (guard.token().get(), micros());
-                if !lost {
-                    let section = Section { worker, asked, granted, released, token, weight: 1 };
-                    seen.lock().expect("no panic").push(section);
-                }
-                guard.release().await.ok();
-            }
-        }));
-    }
-    let members = cluster(&ground);
-    let count = || seen.lock().expect("no panic").len();
-    let mut faults = 0;
-    let limit = Instant::now() + if wanted() > 2000 { ms(3_000_000) } else { ms(100_000) };
-    while count() < wanted() && Instant::now() < limit {
-        let before = count();
-        let hurt = match faults % 3 {
-            0 | 2 => members.leader(),
-            _ => &members.members[faults % 3],
-        };
-        if faults % 2 == 0 {
-            hurt.kill();
-        } else {
-            hurt.pause();
-        }
-        faults += 1;
-        // A while with a member less, until somebody gets on again.
-        let until = Instant::now() + ms(6000);
-        while count() < before + 150 && Instant::now() < until {
-            tokio::time::sleep(ms(20)).await;
-        }
-        if hurt.runs() {
-            hurt.resume();
-        } else {
-            hurt.restart();
-        }
-        members.wait_until_healthy();
-    }
-    stop.store(true, Ordering::Release);
-    for worker in workers {
-        within("a worker", worker).await.expect("no panic");
-    }
-    let seen = seen.lock().expect("no panic");
-    let rules = Rules { capacity: 1, rising_beyond: 0, fifo_beyond: None };
-    let summary = check(&seen, rules).expect("a good history");
-    println!("{summary:?} with {faults} faults");
-    assert!(summary.sections >= wanted() && faults >= 3, "{summary:?} with {faults} faults");
 }
