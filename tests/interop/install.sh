@@ -49,8 +49,9 @@ install_etcd() {
   # is installed.
   mkdir "$into/etcd"
   (cd etcd && go build -buildvcs=false -o "$into/etcd/etcd" go.etcd.io/etcd/server/v3 &&
-    go build -buildvcs=false -o "$into/etcd/etcdctl" go.etcd.io/etcd/etcdctl/v3) || {
-    echo "interop: this Go does not build etcd; the tests use the one in PATH" >&2
+    go build -buildvcs=false -o "$into/etcd/etcdctl" go.etcd.io/etcd/etcdctl/v3 &&
+    go build -buildvcs=false -o "$into/etcd/stranger" .) || {
+    echo "interop: this Go does not build etcd; the tests use the one in PATH, and not its Go client" >&2
     rm -rf "$into/etcd"
   }
 }
@@ -68,6 +69,6 @@ install_java() {
 install python python3 python/requirements.txt
 install node npm node/package.json node/package-lock.json
 install go go go/main.go go/go.mod go/go.sum
-install etcd go etcd/go.mod etcd/go.sum
+install etcd go etcd/main.go etcd/go.mod etcd/go.sum
 install rust cargo rslock/src/main.rs rslock/Cargo.toml rslock/Cargo.lock
 install java mvn java/pom.xml java/src/main/java/Stranger.java

@@ -1,11 +1,13 @@
 //! Locks shared with the clients of others, as they are installed from their registries, on a real
 //! server.
 //!
-//! Every case runs with every client: `cargo test -p leasehold --features redis --test interop`
-//! runs them all, a name (`redsync::`) picks some. `install.sh` installs the clients, and
-//! `./test.sh` calls it.
+//! Every case on Redis runs with every client: `cargo test -p leasehold --features redis,etcd
+//! --test interop` runs them all, a name (`redsync::`) picks some. `install.sh` installs the
+//! clients, and `./test.sh` calls it.
 
 mod anybody;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod fleet;
 mod pairs;
 mod quorum;
@@ -65,11 +67,13 @@ fn main() -> ExitCode {
         let trial = Trial::test(format!("anybody::{case}"), move || patiently(once));
         trials.push(trial.with_ignored_flag(ignored));
     }
+    #[cfg(feature = "etcd")]
+    trials.extend(etcd::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 /// What is missing is ignored on a laptop, and a failure in CI.
-fn may_ignore(missing: Option<&str>) -> bool {
+pub(crate) fn may_ignore(missing: Option<&str>) -> bool {
     if let Some(missing) = missing {
         eprintln!("interop: {missing} is missing; `./test.sh` installs it");
     }
@@ -93,7 +97,7 @@ fn count_stalls() {
 
 /// Runs a case, and again if it failed while the machine stood still: leases end meanwhile, of
 /// strangers too, and what was late then proves nothing.
-fn patiently(case: impl Fn() -> Result<(), Failed>) -> Result<(), Failed> {
+pub(crate) fn patiently(case: impl Fn() -> Result<(), Failed>) -> Result<(), Failed> {
     const TRIES: u32 = 5;
     for _ in 1..TRIES {
         let before = STALLS.load(Ordering::Relaxed);
@@ -109,7 +113,7 @@ fn patiently(case: impl Fn() -> Result<(), Failed>) -> Result<(), Failed> {
     case()
 }
 
-fn run_once(case: impl Future<Output = ()>) -> Result<(), Failed> {
+pub(crate) fn run_once(case: impl Future<Output = ()>) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

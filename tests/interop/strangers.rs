@@ -118,14 +118,7 @@ impl Foreign {
 
     /// A process of this client, at these ports.
     pub(crate) async fn stranger(&self, ports: &str) -> Stranger {
-        let mut child = self.start(ports);
-        let stdin = child.stdin.take().expect("piped");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let (line, lines) = mpsc::unbounded_channel();
-        thread::spawn(move || {
-            stdout.lines().map_while(Result::ok).for_each(|said| line.send(said).unwrap_or(()));
-        });
-        let mut stranger = Stranger { child, stdin, lines };
+        let mut stranger = Stranger::new(self.start(ports));
         assert_eq!(stranger.answer().await, "ready");
         stranger
     }
@@ -158,7 +151,7 @@ impl Foreign {
 }
 
 /// Where `install.sh` has put something.
-fn installed(what: &str) -> PathBuf {
+pub(crate) fn installed(what: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory").join("interop").join(what)
 }
 
@@ -212,6 +205,21 @@ pub(crate) struct Stranger {
 }
 
 impl Stranger {
+    /// A process whose input and output are pipes.
+    pub(crate) fn new(mut child: Child) -> Stranger {
+        let stdin = child.stdin.take().expect("piped");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let (line, lines) = mpsc::unbounded_channel();
+        thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).for_each(|said| line.send(said).unwrap_or(()));
+        });
+        Stranger { child, stdin, lines }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a line, and leaves the answer for [`answer`](Stranger::answer).
     pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").expect("the stranger listens");
