@@ -4,6 +4,8 @@ mod as_with_flock;
 mod breaking;
 mod documents;
 mod electing;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod holding;
 mod killed;
 mod limiting;
@@ -18,7 +20,7 @@ mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod scheduling;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "redis"))]
 #[path = "../../../tests/servers/mod.rs"]
 mod servers;
 mod several;
@@ -27,7 +29,7 @@ mod the_command;
 mod waiting;
 mod watching;
 mod what_is_refused;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "redis"))]
 mod working_day;
 
 use std::ffi::{OsStr, OsString};
