@@ -148,6 +148,12 @@ impl Etcd {
         self.program().peer.number()
     }
 
+    /// Whether clients are served at the port at which members talk to each other, too, as they are
+    /// by version 3.4.
+    pub(crate) fn serves_clients_everywhere(&self) -> bool {
+        self.ctl(&["version"]).contains("version: 3.4.")
+    }
+
     /// Whether it has a leader and takes requests.
     pub(crate) fn is_healthy(&self) -> bool {
         is_healthy(self.port())
