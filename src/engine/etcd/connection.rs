@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::stream::unfold;
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tonic::client::Grpc;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
@@ -35,6 +35,8 @@ use crate::random;
 /// default, and should find another member before that.
 const PING_EVERY: Duration = Duration::from_secs(1);
 const PING_LIMIT: Duration = Duration::from_millis(1500);
+/// The pause before the members are asked again that have no leader.
+const PAUSE: Duration = Duration::from_millis(200);
 /// The largest answer: that of a listing.
 const LARGEST: usize = 64 << 20;
 
@@ -64,6 +66,12 @@ pub(super) struct Member {
     token: Option<MetadataValue<Ascii>>,
     /// `HOST:PORT`.
     pub(super) server: String,
+}
+
+/// Why a member was not joined, and whether somebody was there.
+struct Unjoined {
+    error: Error,
+    reached: bool,
 }
 
 impl Cluster {
@@ -100,19 +108,21 @@ impl Cluster {
     }
 
     /// Connects to one member, and makes sure that it can reach a majority.
-    async fn join(&self, server: &str, endpoint: &Endpoint) -> Result<Member> {
-        let channel = endpoint.connect().await.map_err(|error| {
-            unavailable(format!("can not reach `{server}`: {}{}", causes(&error), hint(&error)))
+    async fn join(&self, server: &str, endpoint: &Endpoint) -> Result<Member, Unjoined> {
+        let channel = endpoint.connect().await.map_err(|error| Unjoined {
+            error: unavailable(format!("can not reach `{server}`: {}{}", causes(&error), hint(&error))),
+            reached: false,
         })?;
         let mut member = Member { channel, token: None, server: server.to_owned() };
-        let said = |status: Status| failure(server, &status).into_error();
+        let reached = |error: Error| Unjoined { error, reached: true };
+        let said = |status: Status| reached(failure(server, &status).into_error());
         if let (Some(user), Some(password)) = (&self.place.login.user, &self.place.login.password) {
             let login = AuthenticateRequest { name: user.clone(), password: password.reveal().to_owned() };
             let answer: AuthenticateResponse = member.unary(AUTHENTICATE, login).await.map_err(said)?;
             let mut token: MetadataValue<Ascii> = answer
                 .token
                 .parse()
-                .map_err(|_| unavailable(format!("`{server}` gave an unusable token")))?;
+                .map_err(|_| reached(unavailable(format!("`{server}` gave an unusable token"))))?;
             token.set_sensitive(true);
             member.token = Some(token);
         }
@@ -153,18 +163,31 @@ impl Connector for Cluster {
         // Another one each time, and clients do not all choose the same one.
         let first = (random::number()? as usize).wrapping_add(attempt.epoch as usize) % count;
         // A member that does not answer leaves time for the next one.
-        let limit = CONNECT_LIMIT.mul_f64(0.9) / u32::try_from(count).unwrap_or(u32::MAX);
-        let mut errors = Vec::new();
-        for (server, endpoint) in self.endpoints.iter().cycle().skip(first).take(count) {
-            match timeout(limit, self.join(server, endpoint)).await {
-                Ok(Ok(member)) => return Ok(member),
-                Ok(Err(error)) if !error.is_retryable() => return Err(error),
-                Ok(Err(error)) => errors.push(error.what()),
-                Err(_) => errors.push(format!("can not reach `{server}`: no answer in {limit:?}")),
+        let whole = CONNECT_LIMIT.mul_f64(0.9);
+        let limit = whole / u32::try_from(count).unwrap_or(u32::MAX);
+        let give_up = Instant::now() + whole;
+        loop {
+            let mut errors = Vec::new();
+            let mut elects = false;
+            for (server, endpoint) in self.endpoints.iter().cycle().skip(first).take(count) {
+                let limit = limit.min(give_up.saturating_duration_since(Instant::now()));
+                match timeout(limit, self.join(server, endpoint)).await {
+                    Ok(Ok(member)) => return Ok(member),
+                    Ok(Err(Unjoined { error, .. })) if !error.is_retryable() => return Err(error),
+                    Ok(Err(Unjoined { error, reached })) => {
+                        elects |= reached;
+                        errors.push(error.what());
+                    }
+                    Err(_) => errors.push(format!("can not reach `{server}`: no answer in {limit:?}")),
+                }
             }
+            errors.sort_unstable();
+            // One that answers, but can not serve, may be electing a leader with the others.
+            if !elects || Instant::now() + PAUSE >= give_up {
+                return Err(unavailable(errors.join("; ")));
+            }
+            sleep(PAUSE).await;
         }
-        errors.sort_unstable();
-        Err(unavailable(errors.join("; ")))
     }
 
     async fn probe(&self, member: &Member) -> Result<(), String> {
