@@ -238,10 +238,12 @@ async fn leading_goes_on_after_a_loss(mut ground: Ground) {
     let leading = tokio::spawn(async move {
         election
             .lead("me", |leadership| {
-                terms.send(leadership.token()).expect("the test listens");
+                let terms = terms.clone();
                 async move {
                     leadership.check().expect("leading");
                     leadership.proclaim("me again").await.expect("leading");
+                    // Only now: the test ends the client when it has heard of the second term.
+                    terms.send(leadership.token()).expect("the test listens");
                     std::future::pending::<ControlFlow<()>>().await
                 }
             })
