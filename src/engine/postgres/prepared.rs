@@ -11,21 +11,60 @@
 //! [`super::connection::Server::connect`]).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join;
-use tokio::sync::OnceCell;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
 /// A parameter and its type: without it the server would have to be asked first.
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// The statements of one session, by their text. Those that were used once have an empty cell.
+/// The statements of one session, by their text.
 #[derive(Default)]
-pub(super) struct Prepared(Mutex<HashMap<String, Arc<OnceCell<Statement>>>>);
+pub(super) struct Prepared(Mutex<HashMap<String, Progress>>);
+
+/// How far a statement has come that was used before.
+///
+/// Nobody waits for what another request prepares: that request may be one that its caller has put
+/// aside, and does not go on.
+#[derive(Clone)]
+enum Progress {
+    /// It was used once.
+    Used,
+    /// A request prepares it.
+    Preparing,
+    Ready(Statement),
+}
+
+/// A statement that a request prepares. If the request is given up, the next one does.
+struct Preparing<'a> {
+    prepared: &'a Prepared,
+    text: &'a str,
+    became: Progress,
+}
+
+impl Drop for Preparing<'_> {
+    fn drop(&mut self) {
+        let became = std::mem::replace(&mut self.became, Progress::Used);
+        self.prepared.known().insert(self.text.to_owned(), became);
+    }
+}
+
+/// How a statement is sent.
+enum Way<'a> {
+    /// As a text.
+    Text,
+    /// As a text, and it is prepared behind that.
+    AndPrepare(Preparing<'a>),
+    Prepared(Statement),
+}
 
 impl Prepared {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Progress>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The rows that a statement gives.
     pub(super) async fn query(
         &self,
@@ -33,15 +72,13 @@ impl Prepared {
         text: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Error> {
-        let Some(statement) = self.used_before(text) else {
-            return client.query_typed(text, parameters).await;
-        };
-        match statement.get() {
-            Some(statement) => client.query(statement, &values(parameters)).await,
-            None => {
-                let prepared = statement.get_or_try_init(|| prepare(client, text, parameters));
+        match self.way(text) {
+            Way::Text => client.query_typed(text, parameters).await,
+            Way::AndPrepare(preparing) => {
+                let prepared = preparing.run(client, parameters);
                 join(client.query_typed(text, parameters), prepared).await.0
             }
+            Way::Prepared(statement) => client.query(&statement, &values(parameters)).await,
         }
     }
 
@@ -52,34 +89,42 @@ impl Prepared {
         text: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<u64, Error> {
-        let Some(statement) = self.used_before(text) else {
-            return client.execute_typed(text, parameters).await;
-        };
-        match statement.get() {
-            Some(statement) => client.execute(statement, &values(parameters)).await,
-            None => {
-                let prepared = statement.get_or_try_init(|| prepare(client, text, parameters));
+        match self.way(text) {
+            Way::Text => client.execute_typed(text, parameters).await,
+            Way::AndPrepare(preparing) => {
+                let prepared = preparing.run(client, parameters);
                 join(client.execute_typed(text, parameters), prepared).await.0
             }
+            Way::Prepared(statement) => client.execute(&statement, &values(parameters)).await,
         }
     }
 
-    /// Where the prepared statement is, or will be; `None` if it is used for the first time.
-    fn used_before(&self, text: &str) -> Option<Arc<OnceCell<Statement>>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.get(text) {
-            Some(cell) => Some(Arc::clone(cell)),
-            None => {
-                known.insert(text.to_owned(), Arc::default());
-                None
-            }
+    fn way<'a>(&'a self, text: &'a str) -> Way<'a> {
+        let mut known = self.known();
+        let next = match known.get(text) {
+            Some(Progress::Ready(statement)) => return Way::Prepared(statement.clone()),
+            Some(Progress::Preparing) => return Way::Text,
+            Some(Progress::Used) => Progress::Preparing,
+            None => Progress::Used,
+        };
+        let is_second = matches!(next, Progress::Preparing);
+        known.insert(text.to_owned(), next);
+        if is_second {
+            Way::AndPrepare(Preparing { prepared: self, text, became: Progress::Used })
+        } else {
+            Way::Text
         }
     }
 }
 
-async fn prepare(client: &Client, text: &str, parameters: &[Parameter<'_>]) -> Result<Statement, Error> {
-    let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
-    client.prepare_typed(text, &types).await
+impl Preparing<'_> {
+    async fn run(mut self, client: &Client, parameters: &[Parameter<'_>]) {
+        let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
+        // What can not be prepared is sent as a text, and says itself what is wrong.
+        if let Ok(statement) = client.prepare_typed(self.text, &types).await {
+            self.became = Progress::Ready(statement);
+        }
+    }
 }
 
 fn values<'a>(parameters: &[Parameter<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {

@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             strict_isolation_is_not_ours,
             strict_isolation_behind_a_pooler_is_tried_again,
             nothing_is_prepared_behind_a_pooler_that_ignores_options,
+            a_request_that_is_put_aside_holds_up_nobody,
             a_server_without_connections_left_says_so,
             one_connection_is_enough,
             a_full_disk_is_an_outage_that_says_so,
@@ -195,6 +196,19 @@ async fn nothing_is_prepared_behind_a_pooler_that_ignores_options(ground: Ground
     let pooler = crate::servers::PgBouncer::start_with(server(&ground), &settings);
     contend(&pooler.url()).await;
     assert!(!server(&ground).log().contains("prepared statement"), "{}", server(&ground).log());
+}
+
+/// A statement is prepared at its second use. Others that use it meanwhile do not wait for that.
+async fn a_request_that_is_put_aside_holds_up_nobody(mut ground: Ground) {
+    let engine = ground.engine().await;
+    let names = [leasehold::Name::new(leasehold::Family::Cell, "x").expect("a name")];
+    engine.read(&names).await.expect("an answer");
+    let mut aside = engine.read(&names);
+    assert!(tokio::time::timeout(ms(0), &mut aside).await.is_err(), "it is on its way");
+    for _ in 0..3 {
+        soon("another one", engine.read(&names)).await.expect("an answer");
+    }
+    aside.await.expect("an answer");
 }
 
 async fn a_server_without_connections_left_says_so(ground: Ground) {
