@@ -216,6 +216,7 @@ impl Stranger {
         Stranger { child, stdin, lines }
     }
 
+    #[cfg(feature = "etcd")]
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
