@@ -43,7 +43,7 @@ pub mod cell;
 pub mod etcd;
 #[cfg(all(feature = "file", target_os = "linux"))]
 pub mod file;
-#[cfg(any(feature = "_sql", feature = "etcd"))]
+#[cfg(any(feature = "_sql", feature = "_sessions"))]
 pub(crate) mod gates;
 pub mod memory;
 #[cfg(feature = "mysql")]
@@ -54,6 +54,8 @@ pub mod postgres;
 pub mod redis;
 #[cfg(feature = "redis")]
 pub mod redlock;
+#[cfg(feature = "_sessions")]
+pub(crate) mod sessions;
 #[cfg(feature = "_sql")]
 pub(crate) mod shedlock;
 pub(crate) mod shown;

@@ -22,7 +22,7 @@ use crate::claim::{
 };
 use crate::engine::{HeldClaim, Hint, View, Waiting};
 
-#[cfg(any(feature = "_sql", feature = "etcd", all(test, feature = "_table")))]
+#[cfg(any(feature = "_sql", feature = "_sessions", all(test, feature = "_table")))]
 pub(crate) mod buffered;
 pub(crate) mod cell;
 #[cfg(feature = "_table")]

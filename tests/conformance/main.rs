@@ -60,6 +60,8 @@ mod stored;
 mod transactions;
 mod waiting;
 mod wire;
+#[cfg(feature = "etcd")]
+mod work;
 
 use std::pin::Pin;
 use std::process::ExitCode;

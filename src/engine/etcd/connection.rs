@@ -16,7 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::errors::{causes, failure, hint, is_broken, unavailable};
+use super::errors::{causes, error, failure, hint, is_broken, unavailable};
 use super::keys::Keys;
 use super::messages::{
     AuthenticateRequest, AuthenticateResponse, LeaseRequest, LeaseResponse, RangeRequest, RangeResponse,
@@ -115,7 +115,7 @@ impl Cluster {
         })?;
         let mut member = Member { channel, token: None, server: server.to_owned() };
         let reached = |error: Error| Unjoined { error, reached: true };
-        let said = |status: Status| reached(failure(server, &status).into_error());
+        let said = |status: Status| reached(error(failure(server, &status)));
         if let (Some(user), Some(password)) = (&self.place.login.user, &self.place.login.password) {
             let login = AuthenticateRequest { name: user.clone(), password: password.reveal().to_owned() };
             let answer: AuthenticateResponse = member.unary(AUTHENTICATE, login).await.map_err(said)?;

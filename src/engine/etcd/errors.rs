@@ -3,37 +3,12 @@
 use tonic::{Code, Status};
 
 use super::promises::ENGINE;
+pub(super) use crate::engine::sessions::{Attempt, Failure};
 use crate::error::Error;
 
-/// Why a request failed.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// The lease that it names is gone, and with it all that was attached to it.
-    LeaseGone,
-    /// Nobody has answered, so it may have been done or not. Another member, or another leader, may
-    /// answer.
-    Unanswered(Error),
-    /// Something else.
-    Failed(Error),
-}
-
-/// What came of a request.
-pub(super) type Attempt<T> = Result<T, Failure>;
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        if error.is_retryable() { Failure::Unanswered(error) } else { Failure::Failed(error) }
-    }
-}
-
-impl Failure {
-    /// The error for a caller that named no lease, or can not do anything about it.
-    pub(super) fn into_error(self) -> Error {
-        match self {
-            Failure::LeaseGone => unavailable("the cluster has ended the lease of this client".to_owned()),
-            Failure::Unanswered(error) | Failure::Failed(error) => error,
-        }
-    }
+/// The error for a caller that can not do anything about a failure.
+pub(super) fn error(failure: Failure) -> Error {
+    failure.into_error(ENGINE)
 }
 
 pub(super) fn unavailable(what: String) -> Error {
@@ -50,7 +25,7 @@ pub(super) fn failure(server: &str, status: &Status) -> Failure {
     let away =
         |what: String| Error::Unavailable { engine: ENGINE, what, source: Some(Box::new(status.clone())) };
     if said.contains("requested lease not found") {
-        return Failure::LeaseGone;
+        return Failure::SessionEnded;
     }
     if said.contains("database space exceeded") {
         return Failure::Failed(away(format!(

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::connection::Cluster;
 use super::contest::Contest;
-use super::errors::{Attempt, Failure};
+use super::errors::{Attempt, Failure, error};
 use super::keys::Keys;
 use super::messages::{KeyValue, Op, RangeRequest};
 use super::promises::ENGINE;
@@ -150,13 +150,13 @@ impl Raw {
             let hears = self.watches.is_open(&watched);
             match self.acquire_once(&name, &ask).await {
                 // The key went with its lease: it queues again, under another one.
-                Err(Failure::LeaseGone) => {
+                Err(Failure::SessionEnded) => {
                     self.table().remove(&ask.owner);
                 }
                 // Whoever it waits for may have gone before the watch was open. One that starts in
                 // the past would be slow.
                 Ok(Answer::Queued(_)) if !hears => self.watches.watch(watched.clone()).await?,
-                answer => return answer.map_err(Failure::into_error),
+                answer => return answer.map_err(error),
             }
         }
     }
@@ -195,7 +195,7 @@ impl Raw {
             _ => mine.first().map_or(0, |kv| kv.create_revision),
         };
         if revision == 0 {
-            return Err(Failure::LeaseGone);
+            return Err(Failure::SessionEnded);
         }
         if let Some(own) = self.table().get_mut(&ask.owner) {
             own.revision = revision;
@@ -212,7 +212,7 @@ impl Raw {
 
     /// Gives a claim back, or leaves the queue.
     pub(super) async fn release(self: Arc<Self>, owner: OwnerId) -> Result<Released> {
-        self.leave(owner).await.map_err(Failure::into_error)
+        self.leave(owner).await.map_err(error)
     }
 
     async fn leave(&self, owner: OwnerId) -> Attempt<Released> {
@@ -231,7 +231,7 @@ impl Raw {
         }
         // With whatever a request may still make of it.
         match self.store.revoke(own.lease).await {
-            Ok(()) | Err(Failure::LeaseGone) => {}
+            Ok(()) | Err(Failure::SessionEnded) => {}
             Err(error) => return Err(error),
         }
         let mut table = self.table();
@@ -250,7 +250,7 @@ impl Raw {
             then: vec![put(own.key, value.to_vec(), own.lease)],
             ..Txn::default()
         };
-        let proclaimed = self.store.txn(txn).await.map_err(Failure::into_error)?.succeeded;
+        let proclaimed = self.store.txn(txn).await.map_err(error)?.succeeded;
         Ok(match proclaimed {
             true => Answer::Granted(Grant { token: own.revision.cast_unsigned(), tokens: 1 }),
             false => Answer::Refused(Refused::NotHeld),
@@ -277,7 +277,7 @@ impl Raw {
             .store
             .txn(Txn { conditions: vec![created_by(own.key.clone(), own.revision)], ..Txn::default() });
         match (kept, looked.await) {
-            (Err(Failure::LeaseGone), _) => Renewed::Gone,
+            (Err(Failure::SessionEnded), _) => Renewed::Gone,
             (Ok(_), Ok(outcome)) => {
                 if outcome.succeeded {
                     Renewed::Yes
@@ -296,7 +296,7 @@ impl Raw {
             return Ok((Vec::new(), 0));
         }
         let txn = Txn { then: vec![in_order(name, 0)], ..Txn::default() };
-        let outcome = self.store.txn(txn).await.map_err(Failure::into_error)?;
+        let outcome = self.store.txn(txn).await.map_err(error)?;
         Ok((outcome.found.into_iter().next().unwrap_or_default(), outcome.revision.cast_signed()))
     }
 
@@ -314,7 +314,7 @@ impl Raw {
         for (number, claim) in claims.into_iter().enumerate() {
             if number == 0 {
                 let left = self.store.time_to_live(claim.seat.cast_signed()).await;
-                let ends_in = left.map_err(Failure::into_error)?;
+                let ends_in = left.map_err(error)?;
                 view.claims.push(HeldClaim { claim, held_for: Duration::ZERO, ends_in });
             } else {
                 view.waiting += 1;
@@ -353,7 +353,7 @@ impl Raw {
             then: vec![delete(first.key)],
             ..Txn::default()
         };
-        let broken = self.store.txn(txn).await.map_err(Failure::into_error)?.succeeded;
+        let broken = self.store.txn(txn).await.map_err(error)?.succeeded;
         if broken {
             self.hint(Hint::Broken(claim.owner));
         }

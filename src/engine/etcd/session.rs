@@ -18,11 +18,12 @@ use tokio::time::{sleep, timeout};
 
 use super::errors::{Attempt, Failure};
 use super::keys::Keys;
-use super::mail;
 use super::store::{Store, Txn, put};
 use super::watches::{Watched, Watches};
 use crate::claim::{CONFIRM, Seat};
-use crate::clock::{Clock as _, Moment, SystemClock, sleep_until};
+use crate::clock::{Moment, SystemClock, sleep_until};
+use crate::engine::sessions::now;
+use crate::engine::sessions::store::{Purpose, Session as Lives};
 use crate::error::Result;
 
 /// How much longer a lease of the cluster is than what it must be good for, at least and at most.
@@ -34,40 +35,25 @@ const IDLE: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(200);
 
-pub(super) fn now() -> Moment {
-    SystemClock.now()
+/// For how long a session must be good at any time.
+fn need(purpose: Purpose) -> Duration {
+    match purpose {
+        Purpose::Waiting => CONFIRM,
+        Purpose::Claims(lease) => lease,
+    }
 }
 
-/// What a session is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Purpose {
-    /// Places in queues, and grants that were not confirmed yet.
-    Waiting,
-    /// Claims with leases of that length.
-    Claims(Duration),
+fn slack(purpose: Purpose) -> Duration {
+    match purpose {
+        Purpose::Waiting => Duration::from_secs(2),
+        Purpose::Claims(lease) => (lease / 6).clamp(LEAST_SLACK, MOST_SLACK),
+    }
 }
 
-impl Purpose {
-    /// For how long a session must be good at any time.
-    fn need(self) -> Duration {
-        match self {
-            Purpose::Waiting => CONFIRM,
-            Purpose::Claims(lease) => lease,
-        }
-    }
-
-    fn slack(self) -> Duration {
-        match self {
-            Purpose::Waiting => Duration::from_secs(2),
-            Purpose::Claims(lease) => (lease / 6).clamp(LEAST_SLACK, MOST_SLACK),
-        }
-    }
-
-    /// The seconds of the lease.
-    fn seconds(self) -> i64 {
-        let time = self.need() + self.slack();
-        i64::try_from(time.as_secs() + u64::from(time.subsec_nanos() > 0)).unwrap_or(i64::MAX)
-    }
+/// The seconds of the lease.
+fn seconds(purpose: Purpose) -> i64 {
+    let time = need(purpose) + slack(purpose);
+    i64::try_from(time.as_secs() + u64::from(time.subsec_nanos() > 0)).unwrap_or(i64::MAX)
 }
 
 /// A lease of the cluster, and what is known of it.
@@ -86,15 +72,20 @@ pub(super) struct Session {
     changed: Notify,
 }
 
+impl Lives for Session {
+    fn seat(&self) -> Seat {
+        self.seat
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
 impl Session {
     /// The cluster keeps the session at least until then, unless somebody revokes it.
     pub(super) fn good_until(&self) -> Moment {
         Moment::from_micros(self.good_until.load(Ordering::Acquire))
-    }
-
-    /// True once it is known to be gone.
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
     }
 
     pub(super) fn end(&self) {
@@ -117,7 +108,7 @@ impl Session {
 
     /// Keeps the session alive unless it is good for what it is for from `from` on.
     pub(super) async fn make_good(&self, store: &Store, from: Moment) -> Attempt<()> {
-        let enough = from + self.purpose.need();
+        let enough = from + need(self.purpose);
         if self.good_until() >= enough {
             return Ok(());
         }
@@ -130,7 +121,7 @@ impl Session {
 
     async fn keep_alive(&self, store: &Store) -> Attempt<()> {
         if self.has_ended() {
-            return Err(Failure::LeaseGone);
+            return Err(Failure::SessionEnded);
         }
         // Counted from before the send: the cluster's count starts no earlier than this.
         let sent = now();
@@ -139,9 +130,9 @@ impl Session {
                 self.good_until.fetch_max((sent + lives).as_micros(), Ordering::AcqRel);
                 Ok(())
             }
-            Err(Failure::LeaseGone) => {
+            Err(Failure::SessionEnded) => {
                 self.end();
-                Err(Failure::LeaseGone)
+                Err(Failure::SessionEnded)
             }
             Err(error) => Err(error),
         }
@@ -153,7 +144,7 @@ impl Session {
         if at >= used_until + IDLE {
             return None;
         }
-        let kept = self.purpose.need() + self.purpose.slack() / 2;
+        let kept = need(self.purpose) + slack(self.purpose) / 2;
         // An idle one is kept alive once in a while: whoever uses it next makes it good first.
         let left = if self.is_used(at) { kept } else { kept / 2 };
         Some(self.good_until() - left)
@@ -200,7 +191,7 @@ impl Sessions {
     /// A session that is good for its purpose from now on, and is kept so until `until`.
     pub(super) async fn get(self: &Arc<Self>, purpose: Purpose, until: Moment) -> Attempt<Arc<Session>> {
         // Those who wait have one of their own, even if its lease is as long as another's.
-        let number = if purpose == Purpose::Waiting { 0 } else { purpose.seconds() };
+        let number = if purpose == Purpose::Waiting { 0 } else { seconds(purpose) };
         let slot = {
             let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(slots.entry(number).or_default())
@@ -211,7 +202,7 @@ impl Sessions {
             session.use_until(until);
             match session.make_good(&self.store, asked).await {
                 Ok(()) => return Ok(Arc::clone(session)),
-                Err(Failure::LeaseGone) => {
+                Err(Failure::SessionEnded) => {
                     self.ended(session.seat);
                 }
                 Err(error) => return Err(error),
@@ -229,7 +220,7 @@ impl Sessions {
 
     async fn open(self: &Arc<Self>, purpose: Purpose, until: Moment) -> Attempt<Arc<Session>> {
         let sent = now();
-        let (id, lives) = self.store.grant(purpose.seconds()).await?;
+        let (id, lives) = self.store.grant(seconds(purpose)).await?;
         let seat = id.cast_unsigned();
         let session = Arc::new(Session {
             seat,
@@ -243,7 +234,7 @@ impl Sessions {
         });
         // Listened to before anybody can know of it.
         self.watches.watch(Watched::Session(seat)).await?;
-        let key = put(self.keys.session(seat), mail::EMPTY.to_vec(), id);
+        let key = put(self.keys.session(seat), Vec::new(), id);
         self.store.txn(Txn { then: vec![key], ..Txn::default() }).await?;
         self.live().insert(seat, Arc::clone(&session));
         tokio::spawn(keep(Arc::downgrade(self), Arc::clone(&session)));
@@ -291,7 +282,7 @@ async fn keep(sessions: Weak<Sessions>, session: Arc<Session>) {
         let _one = session.keeping.lock().await;
         match timeout(LIMIT, session.keep_alive(&strong.store)).await {
             Ok(Ok(())) => {}
-            Ok(Err(Failure::LeaseGone)) => {
+            Ok(Err(Failure::SessionEnded)) => {
                 strong.ended(session.seat);
                 return;
             }
@@ -333,15 +324,12 @@ mod tests {
         for millis in [100, 300, 900, 1000, 1001, 2000, 5999, 6000, 6001, 30_000, 60_000, 60_500, 86_400_000]
         {
             let purpose = Purpose::Claims(Duration::from_millis(millis));
-            let seconds = purpose.seconds();
-            let shared = longest_of(seconds);
-            assert!(shared.need() >= purpose.need(), "{millis}: {shared:?}");
-            let lives = Duration::from_secs(seconds.cast_unsigned());
-            assert!(
-                shared.need() + shared.slack() <= lives + Duration::from_millis(1),
-                "{millis}: {shared:?}"
-            );
-            assert!(shared.slack() >= LEAST_SLACK);
+            let needed = seconds(purpose);
+            let shared = longest_of(needed);
+            assert!(need(shared) >= need(purpose), "{millis}: {shared:?}");
+            let lives = Duration::from_secs(needed.cast_unsigned());
+            assert!(need(shared) + slack(shared) <= lives + Duration::from_millis(1), "{millis}: {shared:?}");
+            assert!(slack(shared) >= LEAST_SLACK);
         }
     }
 }

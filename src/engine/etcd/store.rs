@@ -161,7 +161,7 @@ impl Store {
         let request = pin!(connected.keep_alive(id));
         let answer = self.supervisor.answer(&connected, request).await?;
         let answer = answer.map_err(|status| self.failed(&connected, &status))?;
-        if answer.ttl <= 0 { Err(Failure::LeaseGone) } else { Ok(time_of(answer.ttl)) }
+        if answer.ttl <= 0 { Err(Failure::SessionEnded) } else { Ok(time_of(answer.ttl)) }
     }
 }
 

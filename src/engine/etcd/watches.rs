@@ -19,7 +19,6 @@ use tonic::Status;
 use super::connection::Member;
 use super::errors::Failure;
 use super::keys::{Keys, after};
-use super::mail::{self, Letter};
 use super::messages::{Event, KeyValue, WatchCancel, WatchCreate, WatchOp, WatchRequest, WatchResponse};
 use super::store::Store;
 use crate::claim::Seat;
@@ -38,7 +37,7 @@ pub(super) enum Heard {
     /// The session of some client has ended.
     Ended(Seat),
     /// Mail in one of our own sessions, and the revision by which it was written.
-    Mail(Vec<Letter>, i64),
+    Mail(Vec<u8>, i64),
     /// An election or a cell has changed.
     Changed(Name),
     /// Somebody has given up or given back a raw name.
@@ -286,7 +285,7 @@ impl Watches {
                     }
                 }
                 Watched::Sessions => {}
-                Watched::Session(_) => self.tell(Heard::Mail(mail::read(&kv.value), kv.mod_revision)),
+                Watched::Session(_) => self.tell(Heard::Mail(kv.value, kv.mod_revision)),
                 Watched::Name(name) => self.tell(Heard::Changed(name.clone())),
                 Watched::Contenders(name) => self.tell(Heard::Left(name.clone())),
                 Watched::Contest(name) => self.tell(Heard::Event { name: name.clone(), kv, deleted }),

@@ -3,17 +3,12 @@
 //! `LEASEHOLD_SECTIONS=20000` asks for longer runs.
 
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
-
-use leasehold::Standing;
 
 use super::members::within;
 use super::*;
 use crate::bench::ms;
-use crate::history::{Rules, Section, check};
 use crate::servers::Fsync;
+use crate::work::Work;
 
 /// Cases of one server.
 pub(super) fn cases_of_one() -> Vec<(&'static str, Case)> {
@@ -30,79 +25,6 @@ pub(super) fn cases_of_three() -> Vec<(&'static str, Case)> {
         ]
     )
     .cases
-}
-
-/// How many sections are to be seen.
-fn wanted() -> usize {
-    std::env::var("LEASEHOLD_SECTIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(1500)
-}
-
-/// Eight clients that want one name, and what they have seen.
-struct Work {
-    stop: Arc<AtomicBool>,
-    seen: Arc<std::sync::Mutex<Vec<Section>>>,
-    workers: Vec<JoinHandle<()>>,
-    limit: Instant,
-}
-
-impl Work {
-    async fn start(mut client: impl AsyncFnMut() -> Client) -> Work {
-        const WORKERS: u64 = 8;
-        let began = Instant::now();
-        let limit = began + if wanted() > 2000 { ms(3_000_000) } else { ms(100_000) };
-        let mut work = Work { stop: Arc::default(), seen: Arc::default(), workers: Vec::new(), limit };
-        for worker in 0..WORKERS {
-            let client = client().await;
-            let (stop, seen) = (Arc::clone(&work.stop), Arc::clone(&work.seen));
-            work.workers.push(tokio::spawn(async move {
-                let micros = || began.elapsed().as_micros() as u64;
-                while !stop.load(Ordering::Acquire) {
-                    let mutex = client.mutex("x").expect("a name").lease(ms(3000));
-                    let asked = micros();
-                    let Ok(Some(guard)) = mutex.lock_for(ms(4000)).await else { continue };
-                    let granted = micros();
-                    tokio::task::yield_now().await;
-                    // What ends before the guard says so is not counted as held.
-                    let (token, released) = (guard.token().get(), micros());
-                    if guard.standing() != Standing::Lost {
-                        let section = Section { worker, asked, granted, released, token, weight: 1 };
-                        seen.lock().expect("no panic").push(section);
-                    }
-                    guard.release().await.ok();
-                }
-            }));
-        }
-        work
-    }
-
-    fn count(&self) -> usize {
-        self.seen.lock().expect("no panic").len()
-    }
-
-    fn goes_on(&self) -> bool {
-        self.count() < wanted() && Instant::now() < self.limit
-    }
-
-    /// Waits for some more sections, or for as long as an election takes.
-    async fn some_more(&self) {
-        let more = self.count() + (wanted() / 40).max(150);
-        let until = Instant::now() + ms(6000);
-        while self.count() < more && Instant::now() < until {
-            tokio::time::sleep(ms(20)).await;
-        }
-    }
-
-    async fn end(self, faults: usize) {
-        self.stop.store(true, Ordering::Release);
-        for worker in self.workers {
-            within("a worker", worker).await.expect("no panic");
-        }
-        let seen = self.seen.lock().expect("no panic");
-        let rules = Rules { capacity: 1, rising_beyond: 0, fifo_beyond: None };
-        let summary = check(&seen, rules).expect("a good history");
-        println!("{summary:?} with {faults} faults");
-        assert!(summary.sections >= wanted() && faults >= 3, "{summary:?} with {faults} faults");
-    }
 }
 
 /// Kills a member, or pauses it.

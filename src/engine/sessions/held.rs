@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::session::Session;
+use super::store::{Session, Version};
 use crate::claim::{OwnerId, OwnerMap};
 use crate::clock::Moment;
 use crate::name::Name;
@@ -24,37 +24,36 @@ const LOOK_AGAIN: Duration = Duration::from_secs(4);
 
 /// A claim that this client holds or may hold.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
-    pub(super) name: Name,
+pub(crate) struct Held {
+    pub(crate) name: Name,
     /// Where its owner believes it to be; `None` for one that nobody asked for any more.
-    pub(super) session: Option<Arc<Session>>,
-    pub(super) lease: Duration,
-    pub(super) lock_delay: Duration,
+    pub(crate) session: Option<Arc<dyn Session>>,
+    pub(crate) lease: Duration,
+    pub(crate) lock_delay: Duration,
     /// When it is to be ended unless it is renewed before: later than its owner believes in it.
-    pub(super) ends: Moment,
-    /// The revision by which the name was written, if it says that this owner holds it, and nothing
-    /// else.
-    pub(super) sole: Option<i64>,
+    pub(crate) ends: Moment,
+    /// The version of the name, if it says that this owner holds it, and nothing else.
+    pub(crate) sole: Option<Version>,
     /// A request may take effect that nobody has heard the answer of.
-    pub(super) unsure: bool,
+    pub(crate) unsure: bool,
     /// How often it was looked for in vain.
     looks: u32,
 }
 
 /// A place in a queue.
 #[derive(Clone, Debug)]
-pub(super) struct Queued {
-    pub(super) name: Name,
-    pub(super) place: u64,
+pub(crate) struct Queued {
+    pub(crate) name: Name,
+    pub(crate) place: u64,
     /// The last asking that was answered.
-    pub(super) round: u32,
+    pub(crate) round: u32,
     /// What it becomes when its turn comes.
-    pub(super) held: Held,
+    pub(crate) held: Held,
 }
 
 /// What this client has asked for.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     table: Mutex<Table>,
     /// Something ends earlier than was thought.
     sooner: Arc<Notify>,
@@ -70,9 +69,9 @@ struct Table {
 
 impl Held {
     /// A claim that is to be ended a lease and its lock delay from now.
-    pub(super) fn new(
+    pub(crate) fn new(
         name: &Name,
-        session: Option<&Arc<Session>>,
+        session: Option<&Arc<dyn Session>>,
         lease: Duration,
         lock_delay: Duration,
         now: Moment,
@@ -90,7 +89,7 @@ impl Held {
     }
 
     /// Counts its lease from then.
-    pub(super) fn counts_from(&mut self, moment: Moment) {
+    pub(crate) fn counts_from(&mut self, moment: Moment) {
         self.ends = moment + self.lease + self.lock_delay;
     }
 }
@@ -101,12 +100,12 @@ impl Asked {
     }
 
     /// Heard of by whoever ends claims: something ends earlier than was thought.
-    pub(super) fn sooner(&self) -> Arc<Notify> {
+    pub(crate) fn sooner(&self) -> Arc<Notify> {
         Arc::clone(&self.sooner)
     }
 
     /// Notes a request before it is sent, or a grant that was heard of.
-    pub(super) fn note(&self, owner: OwnerId, mut held: Held) {
+    pub(crate) fn note(&self, owner: OwnerId, mut held: Held) {
         let ends = held.ends;
         let mut table = self.table();
         if let Some(before) = table.held.remove(&owner) {
@@ -124,24 +123,24 @@ impl Asked {
     }
 
     /// Changes what is known of a claim.
-    pub(super) fn update(&self, owner: OwnerId, change: impl FnOnce(&mut Held)) {
+    pub(crate) fn update(&self, owner: OwnerId, change: impl FnOnce(&mut Held)) {
         if let Some(held) = self.table().held.get_mut(&owner) {
             change(held);
         }
     }
 
     /// A claim, if this client may hold it.
-    pub(super) fn held(&self, owner: OwnerId) -> Option<Held> {
+    pub(crate) fn held(&self, owner: OwnerId) -> Option<Held> {
         self.table().held.get(&owner).cloned()
     }
 
     /// Forgets a claim, or takes note that it must be looked for again.
-    pub(super) fn forget(&self, owner: OwnerId) -> Option<Held> {
+    pub(crate) fn forget(&self, owner: OwnerId) -> Option<Held> {
         self.table().held.remove(&owner)
     }
 
     /// Looks for a request again that was not found, for it may take effect yet.
-    pub(super) fn look_again(&self, owner: OwnerId, mut held: Held, at: Moment) {
+    pub(crate) fn look_again(&self, owner: OwnerId, mut held: Held, at: Moment) {
         held.looks += 1;
         if held.looks > LOOKS {
             return;
@@ -154,27 +153,27 @@ impl Asked {
         self.expect(&mut table, ends);
     }
 
-    pub(super) fn queue(&self, owner: OwnerId, queued: Queued) {
+    pub(crate) fn queue(&self, owner: OwnerId, queued: Queued) {
         self.table().queued.insert(owner, queued);
     }
 
-    pub(super) fn queued(&self, owner: OwnerId) -> Option<Queued> {
+    pub(crate) fn queued(&self, owner: OwnerId) -> Option<Queued> {
         self.table().queued.get(&owner).cloned()
     }
 
-    pub(super) fn unqueue(&self, owner: OwnerId) -> Option<Queued> {
+    pub(crate) fn unqueue(&self, owner: OwnerId) -> Option<Queued> {
         self.table().queued.remove(&owner)
     }
 
     /// Sets the round that an owner in a queue has asked in.
-    pub(super) fn asks_in(&self, owner: OwnerId, round: u32) {
+    pub(crate) fn asks_in(&self, owner: OwnerId, round: u32) {
         if let Some(queued) = self.table().queued.get_mut(&owner) {
             queued.round = round;
         }
     }
 
     /// One owner for each name that this client waits for: the one that came first.
-    pub(super) fn first_waiters(&self) -> Vec<OwnerId> {
+    pub(crate) fn first_waiters(&self) -> Vec<OwnerId> {
         let table = self.table();
         let mut first: HashMap<&Name, (u64, OwnerId)> = HashMap::new();
         for (owner, queued) in &table.queued {
@@ -185,7 +184,7 @@ impl Asked {
     }
 
     /// The claims whose time is over, and when the next one's is.
-    pub(super) fn over(&self, at: Moment) -> (Vec<OwnerId>, Option<Moment>) {
+    pub(crate) fn over(&self, at: Moment) -> (Vec<OwnerId>, Option<Moment>) {
         let mut table = self.table();
         let over = table.held.iter().filter(|(_, held)| held.ends <= at).map(|(owner, _)| *owner).collect();
         let rest = table.held.values().map(|held| held.ends).filter(|ends| *ends > at).min();

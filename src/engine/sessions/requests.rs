@@ -5,15 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claims::{How, Ran};
-use super::errors::{Attempt, Failure};
+use super::failure::{Attempt, Failure};
 use super::found::{ALL, FEW};
 use super::held::Held;
-use super::messages::RangeRequest;
-use super::reads::unreadable;
-use super::record::{FOREVER, Shown, Stored, since};
-use super::session::{Purpose, Session, now};
-use super::state::Etcd;
-use super::store::{Txn, delete, get, get_all, look_for, unchanged};
+use super::names::{Names, now};
+use super::record::{FOREVER, Shown, since};
+use super::store::{Change, Page, Purpose, RecordChange, Session, Store, Written};
 use super::writes::Claimant;
 use crate::claim::{Alteration, Answer, Claim, OwnerId, Refused, Released, Seat, State, Step, World};
 use crate::engine::table::{Alter, Break, Look, Release, Request, Resize, Waiters, view};
@@ -21,7 +18,7 @@ use crate::engine::{Renewal, Renewed, View, refusal};
 use crate::error::Result;
 use crate::name::{Family, Name};
 
-/// How many names are read by one transaction: it can have 128 operations.
+/// How many names are read at once.
 const BATCH: usize = 100;
 /// For how long it is relied on what was known of a name when it was handed over.
 const REMEMBERED: Duration = Duration::from_secs(1);
@@ -49,10 +46,10 @@ impl Request for Confirm {
     }
 }
 
-impl Etcd {
+impl<S: Store> Names<S> {
     /// Gives a claim back, or leaves the queue.
-    pub(super) async fn release(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
-        let key = self.keys.name(name);
+    pub(crate) async fn release(&self, name: &Name, owner: OwnerId, used: u64) -> Result<Released> {
+        let key = self.store.key(name);
         let _passed = self.gates.pass(&key).await;
         let mut held = self.asked.forget(owner);
         let mut released = self.release_noted(name, owner, used, held.as_ref()).await;
@@ -75,7 +72,7 @@ impl Etcd {
             }
             _ => {}
         }
-        released.map_err(Failure::into_error)
+        released.map_err(|failure| self.error(failure))
     }
 
     async fn release_noted(
@@ -88,18 +85,11 @@ impl Etcd {
         let mut how = How::default();
         if let Some(version) = held.and_then(|held| held.sole) {
             // Nobody has written since: the name says that this owner holds it, and nothing else.
-            let key = self.keys.name(name);
-            let txn = Txn {
-                conditions: vec![unchanged(key.clone(), version)],
-                then: vec![delete(key)],
-                otherwise: self.reads(name, FEW, None),
-            };
-            let mut outcome = self.store.txn(txn).await?;
-            if outcome.succeeded {
-                self.heard(outcome.revision);
-                return Ok(Released::Claim);
+            let change = Change { version, record: RecordChange::Delete, ..Change::default() };
+            match self.store.write(name, &change, FEW, None).await? {
+                Written::Yes(_) => return Ok(Released::Claim),
+                Written::No { read, .. } => how.found = Some(self.found(name, FEW, Some(owner), *read)?),
             }
-            how.found = Some(self.found(name, FEW, Some(owner), &mut outcome)?);
         } else if self.asked.queued(owner).is_none() && held.is_none_or(|held| held.unsure) {
             // Where it stands is not known, if it stands anywhere.
             how.most = ALL;
@@ -112,7 +102,7 @@ impl Etcd {
     }
 
     /// Ends a claim of this client whose lease is over.
-    pub(super) async fn end_claim(&self, owner: OwnerId) {
+    pub(crate) async fn end_claim(&self, owner: OwnerId) {
         let Some(held) = self.asked.held(owner).filter(|held| held.ends <= now()) else { return };
         // It may have used any of its tokens.
         if let Err(error) = self.release(&held.name, owner, u64::MAX).await {
@@ -121,13 +111,18 @@ impl Etcd {
     }
 
     /// Renews claims.
-    pub(super) async fn renew(self: &Arc<Self>, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+    pub(crate) async fn renew(self: &Arc<Self>, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let started = now();
-        let mut sessions: HashMap<Duration, Arc<Session>> = HashMap::new();
+        let mut sessions: HashMap<Duration, Arc<dyn Session>> = HashMap::new();
         let mut verdicts = vec![Renewed::Gone; renewals.len()];
         let mut known = Vec::new();
         for (number, renewal) in renewals.iter().enumerate() {
             let lock_delay = match self.asked.held(renewal.owner) {
+                Some(held)
+                    if held.session.as_ref().is_some_and(|session| self.store.ends_with(&**session)) =>
+                {
+                    continue;
+                }
                 Some(held) => held.lock_delay,
                 None => {
                     // Asked for by another client of the same owner; from now on we keep it.
@@ -140,8 +135,8 @@ impl Etcd {
             let session = match sessions.get(&lives) {
                 Some(session) => Arc::clone(session),
                 None => {
-                    let session = self.sessions.get(Purpose::Claims(lives), started + 2 * lives).await;
-                    let session = session.map_err(Failure::into_error)?;
+                    let session = self.store.session(Purpose::Claims(lives), started + 2 * lives).await;
+                    let session = session.map_err(|failure| self.error(failure))?;
                     sessions.insert(lives, Arc::clone(&session));
                     session
                 }
@@ -155,27 +150,23 @@ impl Etcd {
         }
         let mut moved = Vec::new();
         for batch in known.chunks(BATCH) {
-            let mut seats: Vec<Seat> = batch.iter().map(|(_, session)| session.seat).collect();
+            let mut seats: Vec<Seat> = batch.iter().map(|(_, session)| session.seat()).collect();
             seats.sort_unstable();
             seats.dedup();
-            let names = batch.iter().map(|(number, _)| get(self.keys.name(&renewals[*number].name)));
-            let seen = seats.iter().map(|seat| look_for(self.keys.session(*seat)));
-            let txn = Txn { then: names.chain(seen).collect(), ..Txn::default() };
-            let outcome = self.store.txn(txn).await.map_err(Failure::into_error)?;
-            let (found, seen) = outcome.found.split_at(batch.len());
+            let names: Vec<&Name> = batch.iter().map(|(number, _)| &renewals[*number].name).collect();
+            let verified = self.store.verify(&names, &seats).await;
+            let (found, seen) = verified.map_err(|failure| self.error(failure))?;
             let alive = |seat: Seat| {
                 let number = seats.iter().position(|other| *other == seat);
-                number.and_then(|number| seen.get(number)).is_some_and(|found| !found.is_empty())
+                number.and_then(|number| seen.get(number)).is_some_and(|alive| *alive)
             };
-            for ((number, session), kvs) in batch.iter().zip(found) {
+            for ((number, session), value) in batch.iter().zip(&found) {
                 let renewal = &renewals[*number];
-                let Some(kv) = kvs.first() else { continue };
-                let stored = Stored::decode(&kv.value, kv.mod_revision)
-                    .map_err(|error| unreadable(&renewal.name, error))?;
+                let Some(stored) = self.decode(&renewal.name, value)? else { continue };
                 let claims = stored.record.state.kept_claims();
                 let Some(claim) = claims.iter().find(|claim| claim.owner == renewal.owner) else { continue };
-                if claim.seat == session.seat && claim.confirmed {
-                    verdicts[*number] = if alive(session.seat) { Renewed::Yes } else { Renewed::Gone };
+                if claim.seat == session.seat() && claim.confirmed {
+                    verdicts[*number] = if alive(session.seat()) { Renewed::Yes } else { Renewed::Gone };
                 } else {
                     moved.push((*number, Arc::clone(session)));
                 }
@@ -186,7 +177,7 @@ impl Etcd {
             verdicts[number] = match self.confirm(renewal, &session).await {
                 Ok(true) => Renewed::Yes,
                 Ok(false) => Renewed::Gone,
-                Err(Failure::LeaseGone) => Renewed::Unknown,
+                Err(Failure::SessionEnded) => Renewed::Unknown,
                 Err(Failure::Unanswered(error) | Failure::Failed(error)) => return Err(error),
             };
         }
@@ -199,12 +190,12 @@ impl Etcd {
     }
 
     /// Confirms a claim that was handed over, or puts it into another session.
-    async fn confirm(&self, renewal: &Renewal, session: &Arc<Session>) -> Attempt<bool> {
-        let key = self.keys.name(&renewal.name);
+    async fn confirm(&self, renewal: &Renewal, session: &Arc<dyn Session>) -> Attempt<bool> {
+        let key = self.store.key(&renewal.name);
         let _passed = self.gates.pass(&key).await;
         let owner = renewal.owner;
         let shown = Shown::now(owner, renewal.lease);
-        let claimant = Some(Claimant { seat: session.seat, shown });
+        let claimant = Some(Claimant { seat: session.seat(), shown });
         let how = How { claimant, ..How::default() };
         let Ran { answer, sole, .. } = self.on_name(&renewal.name, &Confirm { owner }, how).await?;
         self.asked.update(owner, |held| {
@@ -215,39 +206,39 @@ impl Etcd {
     }
 
     /// Changes a claim that is held.
-    pub(super) async fn alter(
+    pub(crate) async fn alter(
         self: Arc<Self>,
         name: Name,
         owner: OwnerId,
         alteration: Alteration,
     ) -> Result<Answer> {
         let name = &name;
-        let key = self.keys.name(name);
+        let key = self.store.key(name);
         let _passed = self.gates.pass(&key).await;
         // It is written anew, and may say more than who holds it.
         self.asked.update(owner, |held| held.sole = None);
         let ran = self.on_name(name, &Alter { owner, alteration }, How::default()).await;
-        Ok(match ran.map_err(Failure::into_error)?.answer {
+        Ok(match ran.map_err(|failure| self.error(failure))?.answer {
             Answer::Queued(_) => Answer::Queued(crate::claim::Pause { at_most: Duration::from_secs(5) }),
             answer => answer,
         })
     }
 
-    pub(super) async fn resize(&self, name: &Name, declared: u32, capacity: u32) -> Result<()> {
-        let key = self.keys.name(name);
+    pub(crate) async fn resize(&self, name: &Name, declared: u32, capacity: u32) -> Result<()> {
+        let key = self.store.key(name);
         let _passed = self.gates.pass(&key).await;
         let ran = self.on_name(name, &Resize { declared, capacity }, How::default()).await;
-        let resized: Result<(), Refused> = ran.map_err(Failure::into_error)?.answer;
+        let resized: Result<(), Refused> = ran.map_err(|failure| self.error(failure))?.answer;
         resized.map_err(|refused| refusal(name, refused))
     }
 
-    pub(super) async fn break_claims(&self, name: &Name) -> Result<Vec<Claim>> {
-        let key = self.keys.name(name);
+    pub(crate) async fn break_claims(&self, name: &Name) -> Result<Vec<Claim>> {
+        let key = self.store.key(name);
         let _passed = self.gates.pass(&key).await;
-        let found = self.read_name(name, FEW, None).await.map_err(Failure::into_error)?;
+        let found = self.read_name(name, FEW, None).await.map_err(|failure| self.error(failure))?;
         let stored = found.known.stored.clone();
         let how = How { found: Some(found), ..How::default() };
-        let mut broken = self.on_name(name, &Break, how).await.map_err(Failure::into_error)?.answer;
+        let mut broken = self.on_name(name, &Break, how).await.map_err(|failure| self.error(failure))?.answer;
         for claim in &mut broken {
             if let Some(shown) = stored.as_ref().and_then(|stored| stored.shown(claim.owner)) {
                 shown.put_in(claim);
@@ -257,15 +248,15 @@ impl Etcd {
     }
 
     /// What is known of a name.
-    pub(super) async fn look(&self, name: &Name, seen: u64) -> Result<View> {
-        let key = self.keys.name(name);
+    pub(crate) async fn look(&self, name: &Name, seen: u64) -> Result<View> {
+        let key = self.store.key(name);
         let _passed = self.gates.pass(&key).await;
-        let found = self.read_name(name, ALL, None).await.map_err(Failure::into_error)?;
+        let found = self.read_name(name, ALL, None).await.map_err(|failure| self.error(failure))?;
         let rows: HashMap<OwnerId, Shown> =
             found.known.first.iter().map(|(_, row)| (row.waiter.owner, row.shown)).collect();
         let how = How { most: ALL, found: Some(found), ..How::default() };
         let Ran { answer: mut view, stored, .. } =
-            self.on_name(name, &Look { seen }, how).await.map_err(Failure::into_error)?;
+            self.on_name(name, &Look { seen }, how).await.map_err(|failure| self.error(failure))?;
         if let Some(stored) = stored {
             stored.show(&mut view);
         }
@@ -275,21 +266,23 @@ impl Etcd {
                 waiting.waited = since(shown.since);
             }
         }
-        let mut lives: HashMap<Seat, Duration> = HashMap::new();
+        let mut lives: HashMap<Seat, Option<Duration>> = HashMap::new();
         for held in &mut view.claims {
             let seat = held.claim.seat;
             let left = match lives.get(&seat) {
                 Some(left) => *left,
-                None => self.store.time_to_live(seat.cast_signed()).await.map_err(Failure::into_error)?,
+                None => self.store.lives_for(seat).await.map_err(|failure| self.error(failure))?,
             };
             lives.insert(seat, left);
-            held.ends_in = held.ends_in.min(left);
+            if let Some(left) = left {
+                held.ends_in = held.ends_in.min(left);
+            }
         }
         Ok(view)
     }
 
     /// The names of a family that are in use.
-    pub(super) async fn list(
+    pub(crate) async fn list(
         &self,
         family: Family,
         prefix: &str,
@@ -297,37 +290,33 @@ impl Etcd {
         limit: usize,
     ) -> Result<Vec<(Name, View)>> {
         let mut listed = Vec::new();
-        let mut range = get_all(self.keys.names(family, prefix), 0);
-        if let Some(after) = after {
-            let mut from = self.keys.names(family, after);
-            from.push(0);
-            range.key = range.key.max(from);
-        }
-        while listed.len() < limit && range.key < range.range_end {
-            let most = i64::try_from((limit - listed.len()).clamp(1, 1000)).unwrap_or(1000);
-            let request = RangeRequest { limit: most, ..range.clone() };
-            let (revision, kvs) = self.store.range(request).await.map_err(Failure::into_error)?;
-            let Some(last) = kvs.last() else { break };
-            range.key = [last.key.as_slice(), &[0]].concat();
-            let mut page = Vec::new();
-            for kv in kvs {
-                let Some(name) = self.keys.name_of(family, &kv.key) else { continue };
-                let stored =
-                    Stored::decode(&kv.value, kv.mod_revision).map_err(|error| unreadable(&name, error))?;
-                page.push((name, stored));
+        let mut after = after.map(str::to_owned);
+        while listed.len() < limit {
+            let most = (limit - listed.len()).clamp(1, 1000);
+            let page = self.store.page(family, prefix, after.as_deref(), most).await;
+            let Page { now, names, more_after } = page.map_err(|failure| self.error(failure))?;
+            let mut records = Vec::new();
+            for (name, value) in names {
+                if let Some(stored) = self.decode(&name, &value)? {
+                    records.push((name, stored));
+                }
             }
-            let claims = page.iter().flat_map(|(_, stored)| stored.record.state.kept_claims());
+            let claims = records.iter().flat_map(|(_, stored)| stored.record.state.kept_claims());
             let mut seats: Vec<Seat> = claims.map(|claim| claim.seat).collect();
             seats.sort_unstable();
             seats.dedup();
-            self.look_at_seats(&seats).await.map_err(Failure::into_error)?;
-            for (name, stored) in page {
-                let mut view = view(&stored.record.state, Vec::new(), u64::MAX, revision);
+            self.look_at_seats(&seats).await.map_err(|failure| self.error(failure))?;
+            for (name, stored) in records {
+                let mut view = view(&stored.record.state, Vec::new(), u64::MAX, now);
                 view.claims.retain(|held| self.is_alive(held.claim.seat) != Some(false));
                 stored.show(&mut view);
                 if !view.claims.is_empty() || view.waiting > 0 {
                     listed.push((name, view));
                 }
+            }
+            after = more_after;
+            if after.is_none() {
+                break;
             }
         }
         Ok(listed)

@@ -14,7 +14,7 @@ const MOST_DEAD: usize = 4096;
 
 /// What is known of sessions.
 #[derive(Debug, Default)]
-pub(super) struct Seats(Mutex<Known>);
+pub(crate) struct Seats(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -30,7 +30,7 @@ impl Seats {
     }
 
     /// Whether a session lives, if that is known.
-    pub(super) fn is_alive(&self, seat: Seat) -> Option<bool> {
+    pub(crate) fn is_alive(&self, seat: Seat) -> Option<bool> {
         let known = self.known();
         if known.dead.contains(&seat) {
             return Some(false);
@@ -39,7 +39,7 @@ impl Seats {
     }
 
     /// A session was seen, or looked for in vain.
-    pub(super) fn seen(&self, seat: Seat, alive: bool) {
+    pub(crate) fn seen(&self, seat: Seat, alive: bool) {
         if !alive {
             self.ended(seat);
             return;
@@ -52,7 +52,7 @@ impl Seats {
     }
 
     /// A session has ended.
-    pub(super) fn ended(&self, seat: Seat) {
+    pub(crate) fn ended(&self, seat: Seat) {
         let mut known = self.known();
         known.alive.remove(&seat);
         if known.dead.insert(seat) {
@@ -66,7 +66,7 @@ impl Seats {
     }
 
     /// Ends of sessions may have been missed.
-    pub(super) fn forget_living(&self) {
+    pub(crate) fn forget_living(&self) {
         self.known().alive.clear();
     }
 }

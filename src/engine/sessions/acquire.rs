@@ -7,19 +7,18 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::claims::{How, Ran};
-use super::errors::{Attempt, Failure};
+use super::failure::{Attempt, Failure};
 use super::found::{ALL, FEW, Found};
 use super::held::{Held, Queued};
-use super::record::{FOREVER, MOST_TOKENS, Shown, Stored, tokens_of};
-use super::session::{Purpose, Session, now};
-use super::state::Etcd;
-use super::store::{Txn, put, unchanged};
-use super::writes::{Claimant, LONGEST_KEY, unwritable};
+use super::names::{Names, now};
+use super::record::{FOREVER, Shown, Stored};
+use super::store::{Change, Purpose, RecordChange, Session, Store, Version, Written};
+use super::writes::{Claimant, LONGEST_KEY};
 use crate::claim::{Answer, Ask, Grant, MemoryQueue, Pause, World};
 use crate::clock::Moment;
 use crate::engine::table::Acquire;
 use crate::engine::table::row::Record;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::Name;
 
 /// A waiter that hears nothing asks again after this long: the client asks sooner.
@@ -33,25 +32,29 @@ const IN_USE: Duration = Duration::from_millis(50);
 /// A session that ended while it was being used is replaced.
 const TRIES: u32 = 3;
 
-impl Etcd {
+impl<S: Store> Names<S> {
     /// Asks, and asks again if nobody answered or a session of ours had ended: asking twice is
     /// harmless.
     ///
     /// It goes on if the caller is gone. Then the caller's release comes after it, because it waits
     /// at the gate of the name, and undoes what this has done.
-    pub(super) async fn acquire(self: Arc<Self>, name: Name, ask: Ask) -> Result<Answer> {
-        let key = self.keys.name(&name);
+    pub(crate) async fn acquire(self: Arc<Self>, name: Name, ask: Ask) -> Result<Answer> {
+        if !ask.lock_delay.is_zero() && !self.store.guarantees().delays {
+            let what = "can not keep a name closed after its holder is gone (a lock delay)".to_owned();
+            return Err(Error::Unsupported { engine: self.store.engine(), what });
+        }
+        let key = self.store.key(&name);
         let _passed = self.gates.pass(&key).await;
         let give_up = now() + ask.answer_within;
         let mut tries = 1;
         loop {
             match self.acquire_once(&name, &ask).await {
-                Err(Failure::LeaseGone) if tries < TRIES => tries += 1,
+                Err(Failure::SessionEnded) if tries < TRIES => tries += 1,
                 Ok(answer) => return Ok(answer),
                 Err(failure) => {
                     self.asked.update(ask.owner, |held| held.unsure = true);
                     if !matches!(failure, Failure::Unanswered(_)) || now() + AGAIN >= give_up {
-                        return Err(failure.into_error());
+                        return Err(failure.into_error(self.store.engine()));
                     }
                     sleep(AGAIN).await;
                 }
@@ -63,13 +66,13 @@ impl Etcd {
         let started = now();
         let lives = ask.lease + ask.lock_delay;
         let purpose = Purpose::Claims(lives);
-        let session = self.sessions.get(purpose, started + ask.answer_within + lives).await?;
+        let session = self.store.session(purpose, started + ask.answer_within + lives).await?;
         let shown = Shown::now(ask.owner, ask.lease);
         // Sessions end claims, not leases. What a lock delay keeps closed is the session's, too.
         let counted = Ask {
             lease: FOREVER,
             lock_delay: Duration::ZERO,
-            tokens: ask.tokens.min(MOST_TOKENS),
+            tokens: ask.tokens.min(S::ROOM.most),
             ..ask.clone()
         };
         let before = self.asked.queued(ask.owner);
@@ -83,31 +86,31 @@ impl Etcd {
             found = self.seen.take(name, IN_USE, started);
         }
         if is_new && !ask.logged && found.is_none() {
-            match self.take(name, &counted, &session, shown).await {
+            match self.take(name, &counted, &*session, shown).await {
                 Ok(Taken::Granted(grant, version)) => {
                     self.granted(ask, &held, started, Some(version));
                     return Ok(Answer::Granted(grant));
                 }
                 Ok(Taken::InUse(in_use)) => found = Some(*in_use),
                 Ok(Taken::No) => {}
-                Err(Failure::LeaseGone) => {
-                    self.sessions.ended(session.seat);
-                    return Err(Failure::LeaseGone);
+                Err(Failure::SessionEnded) => {
+                    self.store.session_ended(session.seat());
+                    return Err(Failure::SessionEnded);
                 }
                 Err(error) => return Err(error),
             }
         }
-        let mut seat = session.seat;
+        let mut seat = session.seat();
         if ask.wait {
-            let waiting = self.sessions.get(Purpose::Waiting, now() + ASKS_WITHIN).await?;
-            seat = waiting.seat;
+            let waiting = self.store.session(Purpose::Waiting, now() + ASKS_WITHIN).await?;
+            seat = waiting.seat();
         }
         let request = Acquire { ask: Cow::Borrowed(&counted), seat };
         // Where it stands is not known if an answer was lost: all are looked at.
         let lost = before.is_none() && (unsure || ask.round > 1);
         let how = How {
             most: if lost { ALL } else { FEW },
-            claimant: Some(Claimant { seat: session.seat, shown }),
+            claimant: Some(Claimant { seat: session.seat(), shown }),
             found: found.filter(|_| !lost),
             within: Some(ask.answer_within),
         };
@@ -124,6 +127,7 @@ impl Etcd {
                     Some(place) => {
                         let queued = Queued { name: name.clone(), place, round: ask.round, held };
                         self.asked.queue(ask.owner, queued);
+                        self.store.joined(name, ask.owner, place);
                     }
                     None => self.asked.asks_in(ask.owner, ask.round),
                 }
@@ -147,7 +151,7 @@ impl Etcd {
     }
 
     /// Notes a claim that is held.
-    fn granted(&self, ask: &Ask, held: &Held, started: Moment, sole: Option<i64>) {
+    fn granted(&self, ask: &Ask, held: &Held, started: Moment, sole: Option<Version>) {
         self.asked.unqueue(ask.owner);
         let mut held = held.clone();
         held.counts_from(started);
@@ -156,37 +160,41 @@ impl Etcd {
         self.asked.note(ask.owner, held);
     }
 
-    /// Takes a name that nobody uses, by one transaction.
-    async fn take(&self, name: &Name, ask: &Ask, session: &Session, shown: Shown) -> Attempt<Taken> {
-        // Decided on a name that nobody uses. The transaction finds out whether nobody does, and by
-        // which revision it is written: tokens count from that.
+    /// Takes a name that nobody uses, by one write.
+    async fn take(&self, name: &Name, ask: &Ask, session: &dyn Session, shown: Shown) -> Attempt<Taken> {
+        // Decided on a name that nobody uses. The write finds out whether nobody does, and what
+        // tokens count from.
         let mut record = Record::new(name, LONGEST_KEY, 0);
-        let world = World { now: self.revision(), tokens_from: 0, alive: &|_| true };
-        let Ok(step) = record.state.ask(&mut MemoryQueue::default(), ask, session.seat, world);
+        let version = self.store.free_version(name);
+        let world = World { now: S::time_of(version), tokens_from: 0, alive: &|_| true };
+        let Ok(step) = record.state.ask(&mut MemoryQueue::default(), ask, session.seat(), world);
         let Answer::Granted(grant) = step.answer else { return Ok(Taken::No) };
-        let key = self.keys.name(name);
-        let value =
-            Stored::relative(record, vec![shown]).encode().map_err(|error| unwritable(name, error))?;
-        let txn = Txn {
-            conditions: vec![unchanged(key.clone(), 0)],
-            then: vec![put(key, value, session.id)],
-            otherwise: self.reads(name, FEW, None),
+        let bytes = Stored::relative(record, vec![shown]).encode();
+        let bytes = bytes.map_err(|error| self.unwritable(name, error))?;
+        let change = Change {
+            version,
+            record: RecordChange::Put { bytes, sole: Some(session.seat()) },
+            seats: vec![session.seat()],
+            ..Change::default()
         };
-        let mut outcome = self.store.txn(txn).await?;
-        if !outcome.succeeded {
-            let found = self.found(name, FEW, Some(ask.owner), &mut outcome)?;
-            return Ok(Taken::InUse(Box::new(found)));
+        match self.store.write(name, &change, FEW, None).await? {
+            Written::Yes(version) => {
+                let token = S::ROOM.first_of(version.written) + grant.token;
+                Ok(Taken::Granted(Grant { token, ..grant }, version))
+            }
+            Written::No { alive, .. } if alive.contains(&false) => Err(Failure::SessionEnded),
+            Written::No { read, .. } => {
+                let found = self.found(name, FEW, Some(ask.owner), *read)?;
+                Ok(Taken::InUse(Box::new(found)))
+            }
         }
-        self.heard(outcome.revision);
-        let version = outcome.revision.cast_signed();
-        Ok(Taken::Granted(Grant { token: tokens_of(version) + grant.token, ..grant }, version))
     }
 }
 
 /// What came of an attempt to take a name that may be free.
 enum Taken {
-    /// It was free. It was written by this revision.
-    Granted(Grant, i64),
+    /// It was free. It was written by this version.
+    Granted(Grant, Version),
     /// Somebody uses it.
     InUse(Box<Found>),
     /// It can not be granted as it was asked for, free or not.

@@ -1,24 +1,20 @@
 //! Requests on names: read, run the rule, and write if nobody else has written.
 //!
-//! A name is one key, written by compare-and-swap on its revision. Its waiters are keys of their
-//! own. The rules of `claim` are given the revision of the store in place of the time, and say that
-//! a claim ends when its session has ended. Whoever is handed the name is told by the same
-//! transaction, through the key of its session.
+//! A name is one record, written by compare-and-swap. Its waiters are rows of their own. The rules
+//! of `claim` are given a number of the store in place of the time, and are told that a claim ends
+//! when its session has ended. Whoever is handed the name is told by the same write.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::errors::{Attempt, Failure, unavailable};
+use super::failure::{Attempt, Failure};
 use super::found::{ALL, FEW, Found};
-use super::mail::Letter;
-use super::record::{Stored, tokens_of};
-use super::session::now;
-use super::state::Etcd;
-use super::store::{Txn, delete_all, unchanged};
+use super::names::{Names, now};
+use super::record::Stored;
+use super::store::{Store, Version, Written};
 use super::writes::{Claimant, LONGEST_KEY};
-use crate::claim::{Seat, World};
+use crate::claim::World;
 use crate::engine::table::Request;
 use crate::engine::table::buffered::{self, MoreWaiters, RowChange};
 use crate::name::Name;
@@ -32,15 +28,15 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// How a request is carried out.
 #[derive(Debug)]
-pub(super) struct How {
+pub(crate) struct How {
     /// How many waiters are read at first.
-    pub(super) most: usize,
+    pub(crate) most: usize,
     /// Whose claim is put into which session, if the request grants or confirms one.
-    pub(super) claimant: Option<Claimant>,
+    pub(crate) claimant: Option<Claimant>,
     /// What was read already.
-    pub(super) found: Option<Found>,
+    pub(crate) found: Option<Found>,
     /// For how long it is tried; as long as is usual if it is not said.
-    pub(super) within: Option<Duration>,
+    pub(crate) within: Option<Duration>,
 }
 
 impl Default for How {
@@ -51,21 +47,21 @@ impl Default for How {
 
 /// What a request came to.
 #[derive(Debug)]
-pub(super) struct Ran<A> {
-    pub(super) answer: A,
-    /// The revision by which the name says that the claimant holds it and nothing else.
-    pub(super) sole: Option<i64>,
+pub(crate) struct Ran<A> {
+    pub(crate) answer: A,
+    /// The version by which the name says that the claimant holds it and nothing else.
+    pub(crate) sole: Option<Version>,
     /// What the tokens in the answer count from.
-    pub(super) tokens_from: u64,
+    pub(crate) tokens_from: u64,
     /// Where the claimant stands in the queue now, if it has joined it.
-    pub(super) joined: Option<u64>,
+    pub(crate) joined: Option<u64>,
     /// The name as it was written or found.
-    pub(super) stored: Option<Stored>,
+    pub(crate) stored: Option<Stored>,
 }
 
-impl Etcd {
+impl<S: Store> Names<S> {
     /// Runs one request on a name, by the rules. The caller has passed the gate of the name.
-    pub(super) async fn on_name<R: Request>(
+    pub(crate) async fn on_name<R: Request>(
         &self,
         name: &Name,
         request: &R,
@@ -81,18 +77,17 @@ impl Etcd {
         };
         loop {
             if found.has_orphans() {
-                let conditions = vec![unchanged(self.keys.name(name), found.version)];
-                let then = vec![delete_all(self.keys.waiters(name))];
-                self.store.txn(Txn { conditions, then, ..Txn::default() }).await?;
+                self.store.clear_waiters(name, found.version).await?;
                 found = self.read_name(name, most, owner).await?;
                 continue;
             }
             self.look_at_seats(&found.seats()).await?;
+            let is_free = found.known.stored.is_none();
             let world = World {
-                now: found.revision,
-                // A name that is not there may be there, and be gone again, before this is written:
-                // tokens count from the revision of the write then.
-                tokens_from: if found.version == 0 { 0 } else { tokens_of(found.revision.cast_signed()) },
+                now: found.now,
+                // A name that nobody uses may be used, and be free again, before this is written:
+                // tokens count from the write then.
+                tokens_from: if is_free { 0 } else { S::ROOM.first_of(found.number) },
                 // What could not be found out is as good as alive: its end will be heard of.
                 alive: &|seat| self.is_alive(seat).unwrap_or(true),
             };
@@ -108,7 +103,7 @@ impl Etcd {
                 record.state.reseat(claimant.shown.owner, claimant.seat);
             }
             let mut write = self.write_of(name, &found, &mut plan, how.claimant)?;
-            let Some(txn) = write.txn.take() else {
+            if write.change.is_empty() {
                 if !found.fresh {
                     found = self.read_name(name, most, owner).await?;
                     continue;
@@ -120,35 +115,38 @@ impl Etcd {
                     joined: None,
                     stored: found.known.stored,
                 });
-            };
-            let mut outcome = self.store.txn(txn).await?;
-            if outcome.succeeded {
-                let revision = outcome.revision.cast_signed();
-                self.heard(outcome.revision);
-                if let Some(known) = write.known.take() {
-                    self.seen.note(name, Found::remembered(known, revision), now());
+            }
+            let own = found.own.as_ref().map(|(place, _)| *place);
+            let (read, alive) = match self.store.write(name, &write.change, found.most, own).await? {
+                Written::Yes(version) => {
+                    if let Some(known) = write.known.take() {
+                        let found = Found::remembered(known, version, S::time_of(version));
+                        self.seen.note(name, found, now());
+                    }
+                    // The others get mail.
+                    for letter in write.own_letters.into_values().flatten() {
+                        self.take_letter(letter, version);
+                    }
+                    let first_token = S::ROOM.first_of(version.written);
+                    return Ok(Ran {
+                        answer: plan.answer,
+                        sole: write.sole.then_some(version),
+                        tokens_from: if is_free { first_token } else { 0 },
+                        joined: write.joined,
+                        stored: write.stored.map(|stored| stored.written_by(first_token)),
+                    });
                 }
-                self.deliver(write.letters, revision);
-                return Ok(Ran {
-                    answer: plan.answer,
-                    sole: write.sole.then_some(revision),
-                    tokens_from: if found.version == 0 { tokens_of(revision) } else { 0 },
-                    joined: write.joined,
-                    stored: write.stored.map(|stored| stored.written_by(revision)),
-                });
-            }
+                Written::No { read, alive } => (read, alive),
+            };
             // Somebody else was faster, or a session has ended: this is how it is now.
-            let seats = outcome.found.split_off(outcome.found.len() - write.seats.len());
-            self.note_seats(&write.seats, &seats);
+            self.note_seats(&write.change.seats, &alive);
             if how.claimant.is_some_and(|claimant| self.is_alive(claimant.seat) == Some(false)) {
-                return Err(Failure::LeaseGone);
+                return Err(Failure::SessionEnded);
             }
-            found = self.found(name, found.most, owner, &mut outcome)?;
+            found = self.found(name, found.most, owner, *read)?;
             if started.elapsed() > how.within.unwrap_or(TRIED_FOR) {
-                return Err(unavailable(format!(
-                    "could not write `{name}` in time: others write it all the time"
-                ))
-                .into());
+                let what = format!("could not write `{name}` in time: others write it all the time");
+                return Err(self.unavailable(what).into());
             }
             // At once, while nobody has written since: whoever pauses here loses again. A crowd
             // spreads out, and reads anew.
@@ -156,15 +154,6 @@ impl Etcd {
             if conflicts % AT_ONCE == 0 {
                 sleep(jitter(PAUSE)).await;
                 found = self.read_name(name, most, owner).await?;
-            }
-        }
-    }
-
-    /// Passes on what concerns owners of this client. The others get mail.
-    fn deliver(&self, letters: BTreeMap<Seat, Vec<Letter>>, revision: i64) {
-        for (seat, letters) in letters {
-            if self.sessions.own(seat).is_some() {
-                letters.into_iter().for_each(|letter| self.take_letter(letter, revision));
             }
         }
     }

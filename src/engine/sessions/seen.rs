@@ -21,7 +21,7 @@ const KEPT: Duration = Duration::from_secs(1);
 
 /// What is remembered.
 #[derive(Debug, Default)]
-pub(super) struct Seen(Mutex<HashMap<Name, (Found, Moment)>>);
+pub(crate) struct Seen(Mutex<HashMap<Name, (Found, Moment)>>);
 
 impl Seen {
     fn table(&self) -> MutexGuard<'_, HashMap<Name, (Found, Moment)>> {
@@ -29,9 +29,9 @@ impl Seen {
     }
 
     /// Remembers how a name is.
-    pub(super) fn note(&self, name: &Name, found: Found, now: Moment) {
+    pub(crate) fn note(&self, name: &Name, found: Found, now: Moment) {
         let mut table = self.table();
-        if table.get(name).is_some_and(|(other, _)| other.version > found.version) {
+        if table.get(name).is_some_and(|(other, _)| other.version.written > found.version.written) {
             return;
         }
         if table.len() >= MOST {
@@ -43,7 +43,7 @@ impl Seen {
     }
 
     /// How a name was not longer than `within` ago, at most once.
-    pub(super) fn take(&self, name: &Name, within: Duration, now: Moment) -> Option<Found> {
+    pub(crate) fn take(&self, name: &Name, within: Duration, now: Moment) -> Option<Found> {
         let (found, since) = self.table().remove(name)?;
         (since + within.min(KEPT) > now).then_some(found)
     }
@@ -52,17 +52,18 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::etcd::found::Known;
+    use crate::engine::sessions::found::Known;
+    use crate::engine::sessions::version::Version;
     use crate::name::Family;
 
     #[test]
     fn what_is_old_is_not_used() {
         let (seen, name) = (Seen::default(), Name::new(Family::Lock, "a").unwrap());
         let at = |millis: u64| Moment::from_micros(millis * 1000);
-        let found = |version| Found::remembered(Known::default(), version);
+        let found = |written| Found::remembered(Known::default(), Version { written, count: 0 }, 0);
         seen.note(&name, found(7), at(0));
         seen.note(&name, found(6), at(1));
-        assert_eq!(seen.take(&name, KEPT, at(10)).map(|found| found.version), Some(7));
+        assert_eq!(seen.take(&name, KEPT, at(10)).map(|found| found.version.written), Some(7));
         assert!(seen.take(&name, KEPT, at(10)).is_none(), "used once");
         seen.note(&name, found(8), at(20));
         assert!(seen.take(&name, Duration::from_millis(5), at(30)).is_none());

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Weak};
 
-use super::session::now;
-use super::state::Etcd;
+use super::names::{Names, now};
+use super::store::Store;
 use crate::clock::{Moment, SystemClock, sleep_until};
 
 /// Ends claims whose leases are over, until the client is gone.
-pub(super) async fn run(etcd: Weak<Etcd>) {
+pub(crate) async fn run<S: Store>(names: Weak<Names<S>>) {
     loop {
-        let Some(strong) = etcd.upgrade() else { return };
+        let Some(strong) = names.upgrade() else { return };
         let (over, next) = strong.asked.over(now());
         for owner in over {
             let strong = Arc::clone(&strong);

@@ -1,70 +1,82 @@
-//! The transaction that writes what a rule came to, and whom it tells.
+//! What is written of what a rule came to, and whom it tells.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::found::{Found, Known};
-use super::mail::{self, Letter};
-use super::messages::{Compare, Op};
-use super::promises::ENGINE;
-use super::record::{Shown, Stored, TOKENS, WaiterRow};
-use super::state::Etcd;
-use super::store::{Txn, delete, exists, look_for, put, unchanged};
+use super::mail::Letter;
+use super::names::Names;
+use super::record::{Shown, Stored, WaiterRow};
+use super::store::{Change, RecordChange, RowWrite, Store};
 use crate::claim::{Claim, Grant, Seat, State};
 use crate::engine::Hint;
 use crate::engine::table::buffered::{Plan, QueueChange, RowChange};
 use crate::engine::table::row::Record;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::name::{LONGEST, Name};
 
 /// No name is folded: a key may be longer than the longest name.
-pub(super) const LONGEST_KEY: usize = LONGEST + 64;
-/// Waiters are believed to live for so many revisions. A row is written again after some of them.
+pub(crate) const LONGEST_KEY: usize = LONGEST + 64;
+/// Waiters are believed to live for so long, as the rules count. A row is written again after some
+/// of that.
 const TOUCH_AFTER: u64 = 1_000_000;
 
 /// Who asks for a claim, and where it lives once it has it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Claimant {
+pub(crate) struct Claimant {
     /// The session of the claim.
-    pub(super) seat: Seat,
-    pub(super) shown: Shown,
+    pub(crate) seat: Seat,
+    pub(crate) shown: Shown,
 }
 
-impl Etcd {
-    /// The transaction that writes what a rule came to.
-    pub(super) fn write_of<A>(
+/// What is written, and what follows from it.
+#[derive(Debug, Default)]
+pub(crate) struct Write {
+    pub(crate) change: Change,
+    /// What owners of this client are told once it is written.
+    pub(crate) own_letters: BTreeMap<Seat, Vec<Letter>>,
+    pub(crate) stored: Option<Stored>,
+    /// What is known of a name that somebody waits for, once this is written.
+    pub(crate) known: Option<Known>,
+    /// The name says that the claimant holds it, and nothing else.
+    pub(crate) sole: bool,
+    pub(crate) joined: Option<u64>,
+}
+
+impl<S: Store> Names<S> {
+    /// What is to be written of what a rule came to.
+    pub(crate) fn write_of<A>(
         &self,
         name: &Name,
         found: &Found,
         plan: &mut Plan<A>,
         claimant: Option<Claimant>,
     ) -> Result<Write> {
-        let key = self.keys.name(name);
-        let unwritable = |error| unwritable(name, error);
+        let unwritable = |error| self.unwritable(name, error);
         let mut write = Write::default();
-        let mut then: Vec<Op> = Vec::new();
+        let change = &mut write.change;
+        change.version = found.version;
         let Known { mut first, whole, .. } = found.known.clone();
         let mut record = None;
         match std::mem::replace(&mut plan.row, RowChange::Unchanged) {
             RowChange::Unchanged => {}
             RowChange::Put(put) => record = Some(*put),
-            // Tokens of this revision may be left: another name-to-be must not give them again.
-            RowChange::Delete { floor: Some(floor) } if floor >= (found.revision + 1) * TOKENS => {
+            // Tokens of this change may be left: another name-to-be must not give them again.
+            RowChange::Delete { floor: Some(floor) } if floor >= S::ROOM.first_of(found.number + 1) => {
                 record = Some(Record { state: State::new(floor), ..Record::new(name, LONGEST_KEY, floor) });
             }
-            RowChange::Delete { .. } if found.version != 0 => then.push(delete(key.clone())),
+            RowChange::Delete { .. } if found.known.stored.is_some() => change.record = RecordChange::Delete,
             RowChange::Delete { .. } => {}
         }
-        for (place, change) in std::mem::take(&mut plan.queue) {
-            let key = self.keys.waiter(name, place);
-            match change {
+        for (place, queued) in std::mem::take(&mut plan.queue) {
+            match queued {
                 QueueChange::Insert(waiter) => {
                     let shown = claimant.map(|claimant| claimant.shown);
                     let shown = shown.unwrap_or_else(|| Shown::now(waiter.owner, Duration::ZERO));
                     write.joined = Some(place);
-                    write.seats.push(waiter.seat);
+                    change.seats.push(waiter.seat);
                     let row = WaiterRow { waiter, shown };
-                    then.push(put(key, row.encode().map_err(unwritable)?, 0));
+                    change.rows.push((place, RowWrite::Insert(row.encode().map_err(unwritable)?)));
                     if whole {
                         first.push((place, row));
                     }
@@ -75,11 +87,11 @@ impl Etcd {
                     {
                         let mut row = row.clone();
                         row.waiter.alive_until = alive_until;
-                        then.push(put(key, row.encode().map_err(unwritable)?, 0));
+                        change.rows.push((place, RowWrite::Replace(row.encode().map_err(unwritable)?)));
                     }
                 }
                 QueueChange::Delete { .. } => {
-                    then.push(delete(key));
+                    change.rows.push((place, RowWrite::Delete));
                     first.retain(|(other, _)| *other != place);
                 }
             }
@@ -92,56 +104,37 @@ impl Etcd {
                 found.shown(claim.owner).or(asked)
             });
             let shown = shown.collect();
-            let stored = match found.version {
-                0 => Stored::relative(record.clone(), shown),
-                _ => Stored::new(record.clone(), shown),
+            let stored = match &found.known.stored {
+                None => Stored::relative(record.clone(), shown),
+                Some(_) => Stored::new(record.clone(), shown),
             };
             let sole = sole_claim(&record.state);
-            // A name that says no more than who holds it goes with its holder.
-            let lease = sole.map_or(0, |claim| claim.seat.cast_signed());
-            write.seats.extend(sole.map(|claim| claim.seat));
+            change.seats.extend(sole.map(|claim| claim.seat));
             if let (Some(sole), Some(claimant)) = (sole, claimant) {
                 write.sole = sole.owner == claimant.shown.owner;
             }
             if let Some(claimant) = claimant
                 && claims.iter().any(|claim| claim.owner == claimant.shown.owner)
             {
-                write.seats.push(claimant.seat);
+                change.seats.push(claimant.seat);
             }
-            then.push(put(key.clone(), stored.encode().map_err(unwritable)?, lease));
+            let bytes = stored.encode().map_err(unwritable)?;
+            change.record = RecordChange::Put { bytes, sole: sole.map(|claim| claim.seat) };
             write.stored = Some(stored);
         }
-        if then.is_empty() {
+        if change.is_empty() {
             return Ok(Write { stored: found.known.stored.clone(), ..Write::default() });
         }
         // Whoever is handed the name is told what it needs to know to hand it on.
         if let Some(stored) = &write.stored
             && stored.record.state.waiting() > 0
-            && found.version != 0
+            && found.known.stored.is_some()
         {
             write.known = Some(Known { stored: Some(stored.clone()), first, whole });
         }
         self.add_letters(name, plan, &mut write);
-        for (seat, letters) in &write.letters {
-            if self.sessions.own(*seat).is_none() {
-                let letters = mail::write(letters).map_err(unwritable)?;
-                then.push(put(self.keys.session(*seat), letters, seat.cast_signed()));
-            }
-            // A claim that is broken may belong to a session that has just ended.
-            write.seats.push(*seat);
-        }
-        write.seats.sort_unstable();
-        write.seats.dedup();
-        let mut conditions: Vec<Compare> = vec![unchanged(key, found.version)];
-        conditions.extend(write.seats.iter().map(|seat| exists(self.keys.session(*seat))));
-        let own = found.own.as_ref().map(|(place, _)| *place);
-        let mut otherwise = self.reads(name, found.most, own);
-        if own.is_none() {
-            // So that the sessions are at the end, at a place that is known.
-            otherwise.push(look_for(self.keys.sessions()));
-        }
-        otherwise.extend(write.seats.iter().map(|seat| look_for(self.keys.session(*seat))));
-        write.txn = Some(Txn { conditions, then, otherwise });
+        write.change.seats.sort_unstable();
+        write.change.seats.dedup();
         Ok(write)
     }
 
@@ -166,26 +159,18 @@ impl Etcd {
                 _ => continue,
             };
             // One that has ended can not be told, and need not be.
-            if self.is_alive(notice.seat) != Some(false) {
-                write.letters.entry(notice.seat).or_default().push(letter);
+            if self.is_alive(notice.seat) == Some(false) {
+                continue;
             }
+            // A claim that is broken may belong to a session that has just ended.
+            write.change.seats.push(notice.seat);
+            let letters = match self.store.own(notice.seat) {
+                Some(_) => &mut write.own_letters,
+                None => &mut write.change.letters,
+            };
+            letters.entry(notice.seat).or_default().push(letter);
         }
     }
-}
-
-/// What is written, and what follows from it.
-#[derive(Debug, Default)]
-pub(super) struct Write {
-    /// `None` if nothing is.
-    pub(super) txn: Option<Txn>,
-    /// The sessions that must not have ended.
-    pub(super) seats: Vec<Seat>,
-    pub(super) letters: BTreeMap<Seat, Vec<Letter>>,
-    pub(super) stored: Option<Stored>,
-    /// What is known of a name that somebody waits for, once this is written.
-    pub(super) known: Option<Known>,
-    pub(super) sole: bool,
-    pub(super) joined: Option<u64>,
 }
 
 /// The claim of a name that says nothing else: nobody waits, and nothing is to be remembered.
@@ -193,13 +178,5 @@ fn sole_claim(state: &State) -> Option<&Claim> {
     match state.kept_claims() {
         [claim] if state.idle_from().is_some() && claim.confirmed => Some(claim),
         _ => None,
-    }
-}
-
-pub(super) fn unwritable(name: &Name, error: postcard::Error) -> Error {
-    Error::Engine {
-        engine: ENGINE,
-        what: format!("what is to be stored of `{name}` can not be written: {error}"),
-        source: Some(Box::new(error)),
     }
 }

@@ -1,4 +1,4 @@
-//! What one client tells another, through the key of its session.
+//! What one client tells another, through its session.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::name::{Family, Name};
 
 /// A message to a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Letter {
+pub(crate) enum Letter {
     /// It is this owner's turn: these tokens of the name are its own. What is known of the name was
     /// written together with the letter.
     Granted { owner: OwnerId, token: u64, tokens: u32, family: u8, name: String, known: Option<Box<Known>> },
@@ -20,7 +20,7 @@ pub(super) enum Letter {
 }
 
 impl Letter {
-    pub(super) fn granted(owner: OwnerId, grant: Grant, name: &Name, known: Option<Known>) -> Letter {
+    pub(crate) fn granted(owner: OwnerId, grant: Grant, name: &Name, known: Option<Known>) -> Letter {
         let family = Family::ALL.iter().position(|family| *family == name.family()).unwrap_or_default();
         Letter::Granted {
             owner,
@@ -34,20 +34,17 @@ impl Letter {
 }
 
 /// The name in a letter.
-pub(super) fn name_of(family: u8, text: &str) -> Option<Name> {
+pub(crate) fn name_of(family: u8, text: &str) -> Option<Name> {
     Name::new(*Family::ALL.get(usize::from(family))?, text).ok()
 }
 
-/// What the key of a session says at first: nothing.
-pub(super) const EMPTY: &[u8] = &[];
-
-pub(super) fn write(letters: &[Letter]) -> postcard::Result<Vec<u8>> {
+pub(crate) fn write(letters: &[Letter]) -> postcard::Result<Vec<u8>> {
     encode(&letters)
 }
 
 /// The letters in the value of a key. What can not be read says nothing: who waits for it asks
 /// again in time.
-pub(super) fn read(value: &[u8]) -> Vec<Letter> {
+pub(crate) fn read(value: &[u8]) -> Vec<Letter> {
     if value.is_empty() {
         return Vec::new();
     }
