@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 # What each package is for: strace kills a process at a chosen system call, util-linux makes small and read-only disks and
 # lets a server die with the test that started it, redis-server, postgresql, pgbouncer, mariadb-server and etcd are those
 # servers (on ports of their own: one that a package starts does not matter), openssl makes their certificates, procps and the C
-# compiler are what a bare image may lack. Python, Node, Go and Java run the clients of others that share locks with us.
+# compiler are what a bare image may lack. Python, Node, Go and Java run the clients of others that share locks with us, and Java runs ZooKeeper.
 needed=""
 for pair in strace:strace unshare:util-linux flock:util-linux setpriv:util-linux redis-server:redis-server \
   pgbouncer:pgbouncer mariadbd:mariadb-server cc:build-essential openssl:openssl python3:python3 node:nodejs npm:npm \

@@ -22,6 +22,7 @@ use crate::nearest::nearest;
 /// | `redis+cluster://HOST:PORT,HOST:PORT` | claims in a Redis Cluster |
 /// | `redlock://HOST:PORT,HOST:PORT,HOST:PORT` | claims at a majority of independent Redis servers |
 /// | `etcd://HOST:PORT,HOST:PORT/PREFIX` | claims in an etcd cluster |
+/// | `zookeeper://HOST:PORT,HOST:PORT/PATH` | claims in a ZooKeeper ensemble |
 /// | `postgres://USER@HOST/DATABASE` | claims in a table of a PostgreSQL database |
 /// | `mysql://USER@HOST/DATABASE` | claims in a table of a MySQL or MariaDB database |
 /// | `postgres://…?shedlock=TABLE`, `mysql://…?shedlock=TABLE` | locks in a table of ShedLock |
@@ -180,6 +181,22 @@ const SCHEMES: &[Scheme] = &[
         feature: "etcd-tls",
         open: with_feature!("etcd-tls", open_etcd),
     },
+    Scheme {
+        scheme: "zookeeper",
+        engine: "zookeeper",
+        example: "zookeeper://HOST:PORT,HOST:PORT",
+        port: Some(2181),
+        feature: "zookeeper",
+        open: with_feature!("zookeeper", open_zookeeper),
+    },
+    Scheme {
+        scheme: "zookeepers",
+        engine: "zookeeper",
+        example: "zookeepers://HOST:PORT,HOST:PORT",
+        port: None,
+        feature: "zookeeper-tls",
+        open: with_feature!("zookeeper-tls", open_zookeeper),
+    },
     postgres("postgres", "postgres://USER@HOST/DATABASE"),
     postgres("postgresql", "postgresql://USER@HOST/DATABASE"),
     postgres("postgres+advisory", "postgres+advisory://USER@HOST/DATABASE"),
@@ -238,6 +255,11 @@ fn open_redlock<'a>(url: &'a str, _: &'a Options) -> Reply<'a, Box<dyn Engine>> 
     Box::pin(
         async move { Ok(Box::new(crate::engine::redlock::Redlock::open(url).await?) as Box<dyn Engine>) },
     )
+}
+
+#[cfg(feature = "zookeeper")]
+fn open_zookeeper<'a>(url: &'a str, _: &'a Options) -> Reply<'a, Box<dyn Engine>> {
+    Box::pin(crate::engine::zookeeper::open(url))
 }
 
 #[cfg(feature = "etcd")]

@@ -68,6 +68,8 @@ pub(crate) mod table;
 pub(crate) mod tls;
 #[cfg(feature = "_server")]
 pub(crate) mod url;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 pub use self::cell::{
     Cell, CellValue, Cells, Decision, MOST_CELLS, Rule, Swap, Swapped, Twin, Write, apply_by_swap,
@@ -373,6 +375,8 @@ pub enum AfterDeath {
     AtOnce,
     /// When the lease is over.
     AfterLease,
+    /// When its session is over, whatever the lease.
+    AfterSession,
 }
 
 /// Where an engine puts what it hears: hints, which may be lost or come twice.
@@ -471,6 +475,7 @@ mod tests {
         let death = match guarantees.after_death {
             AfterDeath::AtOnce => "at once",
             AfterDeath::AfterLease => "after the lease",
+            AfterDeath::AfterSession => "after the session",
         };
         let Guarantees { engine, exclusion, tokens, wakes, .. } = guarantees;
         let reach = reach(guarantees);
@@ -489,6 +494,8 @@ mod tests {
             ("redlock://", redlock::GUARANTEES),
             #[cfg(feature = "etcd")]
             ("etcd://", etcd::promises::GUARANTEES),
+            #[cfg(feature = "zookeeper")]
+            ("zookeeper://", zookeeper::promises::GUARANTEES),
             #[cfg(feature = "postgres")]
             ("postgres://", postgres::promises::GUARANTEES),
             #[cfg(feature = "mysql")]

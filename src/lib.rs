@@ -112,6 +112,9 @@ mod pages {
     #[cfg(feature = "etcd")]
     #[doc = include_str!("../docs/etcd.md")]
     mod etcd {}
+    #[cfg(feature = "zookeeper")]
+    #[doc = include_str!("../docs/zookeeper.md")]
+    mod zookeeper {}
     #[cfg(feature = "postgres")]
     #[doc = include_str!("../docs/postgres.md")]
     mod postgres {}

@@ -59,7 +59,7 @@ pub(crate) struct Attempt {
     )]
     pub(crate) epoch: u64,
     #[cfg_attr(
-        not(any(feature = "_sql", feature = "redis")),
+        not(any(feature = "_sql", feature = "redis", feature = "zookeeper")),
         allow(dead_code, reason = "some drivers report by their calls alone")
     )]
     report: Box<dyn Fn(&str) + Send + Sync>,
@@ -73,7 +73,7 @@ impl Attempt {
     /// Reports that the connection of this attempt is lost, for a driver that notices by itself.
     /// Once the connection is given up, it does nothing.
     #[cfg_attr(
-        not(any(feature = "_sql", feature = "redis")),
+        not(any(feature = "_sql", feature = "redis", feature = "zookeeper")),
         allow(dead_code, reason = "some drivers report by their calls alone")
     )]
     pub(crate) fn lost(&self, why: &str) {
