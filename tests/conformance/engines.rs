@@ -17,6 +17,8 @@ pub(crate) mod postgres;
 mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
 
 use std::sync::Arc;
 
@@ -28,6 +30,8 @@ pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
         memory::setups(),
         #[cfg(feature = "etcd")]
         etcd::setups(),
+        #[cfg(feature = "zookeeper")]
+        zookeeper::setups(),
         #[cfg(feature = "postgres")]
         postgres::setups(),
         #[cfg(feature = "file")]
@@ -56,4 +60,6 @@ pub(crate) const ABSENT: &[(&str, &str)] = &[
     ("redlock://a,b,c", "redis"),
     #[cfg(not(feature = "mysql"))]
     ("mysql://u@h/d", "mysql"),
+    #[cfg(not(feature = "zookeeper"))]
+    ("zookeeper://localhost", "zookeeper"),
 ];

@@ -60,8 +60,10 @@ mod stored;
 mod transactions;
 mod waiting;
 mod wire;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod work;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -117,7 +119,7 @@ pub(crate) use cases;
 
 /// Cases on another set-up than the one whose run they belong to: a mode of its engine that does
 /// not promise enough to run them all.
-#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres"))]
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 pub(crate) fn on(setup: &Arc<dyn Setup>, name: &'static str, group: Group) -> Group {
     let moved = |(case_name, run): (&'static str, Case)| {
         let setup = Arc::clone(setup);

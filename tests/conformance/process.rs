@@ -257,7 +257,7 @@ async fn workers_that_were_forked_first_exclude_each_other(mut ground: Ground) {
 async fn command(child: &mut Child, client: &Client) -> Option<Pid> {
     let answer = child.ask("lifeline").await;
     if answer == "none" {
-        assert_eq!(client.guarantees().after_death, AfterDeath::AfterLease);
+        assert_ne!(client.guarantees().after_death, AfterDeath::AtOnce);
         return None;
     }
     let pid = answer.parse().ok().and_then(Pid::from_raw);

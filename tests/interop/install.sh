@@ -66,9 +66,17 @@ install_java() {
   (cd "$into/java" && mvn --quiet --batch-mode package)
 }
 
+install_zookeeper() {
+  # The server, and Curator.
+  mkdir "$into/zookeeper"
+  cp -r zookeeper/pom.xml zookeeper/src "$into/zookeeper"
+  (cd "$into/zookeeper" && mvn --quiet --batch-mode package)
+}
+
 install python python3 python/requirements.txt
 install node npm node/package.json node/package-lock.json
 install go go go/main.go go/go.mod go/go.sum
 install etcd go etcd/main.go etcd/go.mod etcd/go.sum
 install rust cargo rslock/src/main.rs rslock/Cargo.toml rslock/Cargo.lock
 install java mvn java/pom.xml java/src/main/java/Stranger.java
+install zookeeper mvn zookeeper/pom.xml zookeeper/src/main/java/Curator.java

@@ -30,6 +30,7 @@ mod redis;
 mod server;
 mod template;
 mod tls;
+mod zookeeper;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,6 +48,7 @@ pub(crate) use self::redis::{
 };
 pub(crate) use self::server::{Program, Server};
 pub(crate) use self::tls::Certificates;
+pub(crate) use self::zookeeper::{Ensemble, ZooKeeper, class_path};
 
 /// Nothing here takes longer than this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
