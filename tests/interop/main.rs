@@ -1,9 +1,9 @@
 //! Locks shared with the clients of others, as they are installed from their registries, on a real
 //! server.
 //!
-//! Every case on Redis runs with every client: `cargo test -p leasehold --features redis,etcd
-//! --test interop` runs them all, a name (`redsync::`) picks some. `install.sh` installs the
-//! clients, and `./test.sh` calls it.
+//! Every case on Redis runs with every client: `cargo test -p leasehold --features
+//! redis,etcd,zookeeper --test interop` runs them all, a name (`redsync::`) picks some.
+//! `install.sh` installs the clients, and `./test.sh` calls it.
 
 mod anybody;
 #[cfg(feature = "etcd")]
@@ -14,6 +14,8 @@ mod quorum;
 #[path = "../servers/mod.rs"]
 mod servers;
 mod strangers;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -69,6 +71,8 @@ fn main() -> ExitCode {
     }
     #[cfg(feature = "etcd")]
     trials.extend(etcd::trials());
+    #[cfg(feature = "zookeeper")]
+    trials.extend(zookeeper::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
