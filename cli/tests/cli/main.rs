@@ -20,7 +20,13 @@ mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod scheduling;
-#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 #[path = "../../../tests/servers/mod.rs"]
 mod servers;
 mod several;
@@ -29,8 +35,16 @@ mod the_command;
 mod waiting;
 mod watching;
 mod what_is_refused;
-#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 mod working_day;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
