@@ -5,13 +5,17 @@
 //!
 //! * [`rate`]: rate limits that all processes share.
 //! * `once`: submissions that must have an effect once (feature `once`).
+//! * `sale`: a flash sale that never sells more than there is (feature `sale`).
 //! * `schedule`: tasks that run at set times, on one node each time (feature `schedule`).
 //! * `web`: both as layers of an HTTP service (feature `tower`).
 
+mod bytes;
 mod cells;
 #[cfg(feature = "once")]
 pub mod once;
 pub mod rate;
+#[cfg(feature = "sale")]
+pub mod sale;
 #[cfg(feature = "schedule")]
 pub mod schedule;
 #[cfg(feature = "tower")]

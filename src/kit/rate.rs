@@ -18,7 +18,6 @@ mod away;
 mod batch;
 mod bounded;
 mod bucket;
-mod bytes;
 mod fixed_window;
 mod limit;
 mod limiter;

@@ -5,9 +5,9 @@
 //! An empty state is a bucket without debt.
 
 use super::algorithm::{Receipt, Usage};
-use super::bytes::{Reader, Writer};
 use super::limit::{LARGEST, LATEST};
 use crate::claim::Micros;
+use crate::kit::bytes::{Reader, Writer};
 
 /// Tokens that come back at a steady rate, up to `burst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 //! moment.
 
 use super::algorithm::{Receipt, Usage};
-use super::bytes::{Reader, Writer};
 use super::limit::LATEST;
 use crate::claim::Micros;
+use crate::kit::bytes::{Reader, Writer};
 
 /// At most `limit` in a window of `period` microseconds.
 ///

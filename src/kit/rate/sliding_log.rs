@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 
 use super::algorithm::{Receipt, Usage};
-use super::bytes::{Reader, Writer};
 use super::limit::LATEST;
 use crate::claim::Micros;
+use crate::kit::bytes::{Reader, Writer};
 
 /// At most `limit` in any period of `period` microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

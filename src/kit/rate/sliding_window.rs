@@ -4,9 +4,9 @@
 //! used comes back up to one slice late, and the limit is never exceeded.
 
 use super::algorithm::{Receipt, Usage};
-use super::bytes::{Reader, Writer};
 use super::limit::LATEST;
 use crate::claim::Micros;
+use crate::kit::bytes::{Reader, Writer};
 
 /// At most `limit` in any period of `slices` times `width` microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

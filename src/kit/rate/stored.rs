@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::algorithm::Usage;
 use super::bucket::Kind;
-use super::bytes::Reader;
 use super::fixed_window::FixedWindow;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::{self, SlidingWindow};
 use crate::claim::Micros;
 use crate::client::Client;
 use crate::error::Result;
+use crate::kit::bytes::Reader;
 use crate::kit::cells;
 
 /// What is stored of a limit for one key.

@@ -1,5 +1,5 @@
-//! How the state of a limit is written down: a tag that names the algorithm and its version, then
-//! numbers.
+//! How the kit writes down what it keeps in a cell: a tag that names the kind and its version, then
+//! numbers. Lua twins read and write the same.
 
 use crate::claim::Micros;
 
@@ -7,26 +7,37 @@ use crate::claim::Micros;
 const WIDE: usize = 7;
 
 /// Writes a state.
-pub(super) struct Writer(Vec<u8>);
+pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
-    pub(super) fn new(tag: u8) -> Writer {
+    pub(crate) fn new(tag: u8) -> Writer {
         Writer(vec![tag])
     }
 
     /// A time or an amount. Both are below 2^53.
-    pub(super) fn wide(mut self, number: u64) -> Writer {
+    pub(crate) fn wide(mut self, number: u64) -> Writer {
         self.0.extend_from_slice(&number.to_be_bytes()[8 - WIDE..]);
         self
     }
 
-    pub(super) fn number(mut self, number: u32) -> Writer {
+    pub(crate) fn number(mut self, number: u32) -> Writer {
         self.0.extend_from_slice(&number.to_be_bytes());
         self
     }
 
+    #[cfg(feature = "sale")]
+    pub(crate) fn byte(self, byte: u8) -> Writer {
+        self.bytes(&[byte])
+    }
+
+    #[cfg(feature = "sale")]
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Writer {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
     /// A number that is often small.
-    pub(super) fn short(&mut self, mut number: u64) {
+    pub(crate) fn short(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push(number.to_le_bytes()[0] | 0x80);
             number >>= 7;
@@ -34,23 +45,23 @@ impl Writer {
         self.0.push(number.to_le_bytes()[0]);
     }
 
-    pub(super) fn done(self) -> Vec<u8> {
+    pub(crate) fn done(self) -> Vec<u8> {
         self.0
     }
 }
 
 /// Reads a state.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     /// `None` if the bytes are not a state with this tag.
-    pub(super) fn new(bytes: &'a [u8], tag: u8) -> Option<Reader<'a>> {
+    pub(crate) fn new(bytes: &'a [u8], tag: u8) -> Option<Reader<'a>> {
         let (first, rest) = bytes.split_first()?;
         (*first == tag).then_some(Reader(rest))
     }
 
-    pub(super) fn wide(&mut self) -> Option<Micros> {
+    pub(crate) fn wide(&mut self) -> Option<Micros> {
         let (number, rest) = self.0.split_first_chunk::<WIDE>()?;
         self.0 = rest;
         let mut whole = [0; 8];
@@ -58,13 +69,13 @@ impl<'a> Reader<'a> {
         Some(u64::from_be_bytes(whole))
     }
 
-    pub(super) fn number(&mut self) -> Option<u32> {
+    pub(crate) fn number(&mut self) -> Option<u32> {
         let (number, rest) = self.0.split_first_chunk::<4>()?;
         self.0 = rest;
         Some(u32::from_be_bytes(*number))
     }
 
-    pub(super) fn short(&mut self) -> Option<u64> {
+    pub(crate) fn short(&mut self) -> Option<u64> {
         let mut number = 0u64;
         for shift in (0..63).step_by(7) {
             let (byte, rest) = self.0.split_first()?;
@@ -77,12 +88,29 @@ impl<'a> Reader<'a> {
         None
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    #[cfg(feature = "sale")]
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        self.bytes(1).map(|byte| byte[0])
+    }
+
+    #[cfg(feature = "sale")]
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    #[cfg(feature = "sale")]
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// `Some` if all was read.
-    pub(super) fn end(self) -> Option<()> {
+    pub(crate) fn end(self) -> Option<()> {
         self.is_empty().then_some(())
     }
 }

@@ -1,0 +1,168 @@
+//! A sale that is begun again from what the database says.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::bucket::{Bucket, Record, ReservationId, State, encode_buyer};
+use super::head::micros;
+use super::heads::{self, Ask, Fill};
+use super::sell::{LONGEST_BUYER, Sale};
+use super::terms::Terms;
+use crate::engine::MOST_CELLS;
+use crate::error::{Error, Result};
+
+/// Whether a sale was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// By this call.
+    Now,
+    /// There was one with this epoch before. Nothing has changed.
+    Before {
+        /// Its epoch.
+        epoch: u32,
+    },
+}
+
+/// What a database knows of a sale whose store has lost it.
+#[derive(Clone, Debug)]
+pub struct Rebuild {
+    terms: Terms,
+    unpaid: Vec<(ReservationId, String, u32, Duration)>,
+    bought: Vec<(String, u32)>,
+}
+
+impl Rebuild {
+    /// The sale goes on with these terms. Their stock is what the database has left to sell; their
+    /// epoch is greater than any that the sale has had; their times count from now on.
+    pub fn new(terms: Terms) -> Rebuild {
+        Rebuild { terms, unpaid: Vec::new(), bought: Vec::new() }
+    }
+
+    /// An order that is placed and not paid: it can be paid, or expires.
+    #[must_use]
+    pub fn unpaid(
+        mut self,
+        id: ReservationId,
+        buyer: impl Into<String>,
+        quantity: u32,
+        pay_within: Duration,
+    ) -> Rebuild {
+        self.unpaid.push((id, buyer.into(), quantity, pay_within));
+        self
+    }
+
+    /// Units that a buyer has paid for.
+    #[must_use]
+    pub fn bought(mut self, buyer: impl Into<String>, units: u32) -> Rebuild {
+        self.bought.push((buyer.into(), units));
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        self.terms.check()?;
+        let buyers = self.unpaid.iter().map(|(_, buyer, ..)| buyer).chain(self.bought.iter().map(|(b, _)| b));
+        match buyers.into_iter().find(|buyer| buyer.len() > LONGEST_BUYER) {
+            Some(buyer) => Err(Error::invalid(format!(
+                "the name of the buyer `{}` has more than {LONGEST_BUYER} bytes",
+                buyer.chars().take(40).collect::<String>()
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Sale {
+    /// Begins a new epoch of the sale from what the database says, after its store has lost it or
+    /// may have lost a part of it.
+    ///
+    /// What was reserved in an earlier epoch and is no order is forgotten, and calls of workers for
+    /// an earlier epoch change nothing. While the sale is rebuilt it sells nothing
+    /// ([`super::Answer::Rebuilding`]). If this fails or its process dies on the way, it stays so:
+    /// rebuild it again, with the next epoch.
+    ///
+    /// The database must refuse orders of earlier epochs from the moment at which it was read, or
+    /// such an order takes units that the new epoch believes to have: see docs/sale.md. It never
+    /// sells too much, but somebody's reservation is refused.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the terms can not be kept; [`Error::Unavailable`] if the engine does
+    /// not answer: rebuild it again, with the next epoch.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the sale may stay in the middle: rebuild it again, with the next
+    /// epoch.
+    pub async fn rebuild(&self, from: &Rebuild) -> Result<Begun> {
+        from.check()?;
+        let terms = &from.terms;
+        let layout = terms.layout();
+        match self.ask_heads(Ask::Pause(terms.clone())).await? {
+            heads::Answer::Yes => {}
+            heads::Answer::Epoch(epoch) => return Ok(Begun::Before { epoch }),
+            _ => return Err(self.foreign()),
+        }
+        // Nobody but us writes to the cells of this epoch until it is resumed.
+        let Some((now, _)) = self.read_head(0).await? else { return Err(self.gone()) };
+        let mut buyers: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut buckets: HashMap<(u8, u16), Vec<Record>> = HashMap::new();
+        let mut shards = vec![[0; 3]; usize::from(terms.shards)];
+        for (shard, available) in terms.split(terms.stock) {
+            shards[usize::from(shard)][0] = available;
+        }
+        for (buyer, units) in &from.bought {
+            let has = buyers.entry(buyer).or_default();
+            *has = has.saturating_add(*units);
+            shards[0][2] += units;
+        }
+        for (id, buyer, quantity, pay_within) in &from.unpaid {
+            let has = buyers.entry(buyer).or_default();
+            *has = has.saturating_add(*quantity);
+            let place = layout.place(id.0);
+            shards[usize::from(place.0)][1] += quantity;
+            buckets.entry(place).or_default().push(Record {
+                number: id.0,
+                state: State::Ordered,
+                attempts: 0,
+                quantity: *quantity,
+                deadline: now.saturating_add(micros(*pay_within)),
+                buyer: buyer.clone(),
+            });
+        }
+        let mut cells = Vec::with_capacity(buyers.len() + buckets.len());
+        for (buyer, units) in buyers {
+            cells.push((self.buyer_cell(buyer)?, encode_buyer(layout.epoch, units)));
+        }
+        for ((shard, bucket), records) in buckets {
+            let bucket_of = Bucket { epoch: layout.epoch, records };
+            cells.push((self.bucket_cell(shard, bucket)?, bucket_of.encode()));
+        }
+        let head = self.head_cell(0)?;
+        for part in cells.chunks(MOST_CELLS - 1) {
+            let names: Vec<_> =
+                std::iter::once(&head).chain(part.iter().map(|(name, _)| name)).cloned().collect();
+            let values = part.iter().map(|(_, value)| value.clone()).collect();
+            let fill = Arc::new(Fill { epoch: layout.epoch, values });
+            if !self.client.inner.update(&names, &fill).await? {
+                return Err(self.gone());
+            }
+        }
+        match self.ask_heads(Ask::Resume { epoch: layout.epoch, shards }).await? {
+            heads::Answer::Yes => Ok(Begun::Now),
+            _ => Err(self.gone()),
+        }
+    }
+
+    fn gone(&self) -> Error {
+        Error::Engine {
+            engine: self.client.guarantees().engine,
+            what: format!(
+                "the sale `{}` was lost or rebuilt by somebody else while it was rebuilt; rebuild it with the \
+                 next epoch if it does not sell",
+                self.name
+            ),
+            source: None,
+        }
+    }
+}
