@@ -1,9 +1,9 @@
 //! A flash sale that never sells more than there is, and loses no order.
 //!
-//! A [`Sale`] is a name with a stock. [`Sale::reserve`] is one atomic step that checks the window of
-//! the sale, the buyer's limit and the stock, takes the units, writes the reservation and puts it
-//! before the workers: one round trip. [`Sale::work`] turns reservations into orders in a database
-//! (see [`Orders`]) and lets those expire that nobody pays for.
+//! A [`Sale`] is a name with a stock. [`Sale::reserve`] is one atomic step that checks the window
+//! of the sale, the buyer's limit and the stock, takes the units, writes the reservation and puts
+//! it before the workers: one round trip. [`Sale::work`] turns reservations into orders in a
+//! database (see [`Orders`]) and lets those expire that nobody pays for.
 //!
 //! What it promises:
 //!

@@ -47,6 +47,8 @@ mod redlock;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod rules;
 mod rwlock;
+#[cfg(feature = "sale")]
+mod sale;
 #[cfg(feature = "schedule")]
 mod schedule;
 mod semaphore;
@@ -154,6 +156,8 @@ fn groups() -> Vec<Group> {
         once::group(),
         #[cfg(feature = "once")]
         stored::group(),
+        #[cfg(feature = "sale")]
+        sale::group(),
         #[cfg(feature = "schedule")]
         schedule::group(),
         client::group(),

@@ -10,6 +10,8 @@
 mod bench;
 mod book;
 mod pair;
+#[cfg(feature = "sale")]
+mod sale;
 mod sequence;
 #[path = "../servers/mod.rs"]
 mod servers;
@@ -73,8 +75,14 @@ fn main() -> ExitCode {
     let ignored = missing.is_some() && std::env::var_os("CI").is_none();
     let trial = Trial::test("the_scripts_follow_the_rules", the_scripts_follow_the_rules);
     let twins = Trial::test("the_twins_follow_the_rules", twins::the_twins_follow_the_rules);
-    let trials = [trial, twins].map(|trial| trial.with_ignored_flag(ignored));
-    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
+    let trials = vec![
+        trial,
+        twins,
+        #[cfg(feature = "sale")]
+        Trial::test("the_twin_of_a_reservation_follows_its_rule", sale::the_twin_follows_the_rule),
+    ];
+    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(ignored)).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 fn the_scripts_follow_the_rules() -> Result<(), Failed> {

@@ -1,6 +1,7 @@
 -- Runs the twin of a rule on values and at a time that are given. ARGV: the time, the number of
--- cells, the value of each in hexadecimal digits or `-`, and the arguments of the twin. The reply
--- is who has decided (script or shortcut), the answer, and what becomes of each cell, line by line.
+-- cells, the value of each in hexadecimal digits or `-`, and the arguments of the twin in such
+-- digits. The reply is who has decided (script or shortcut), the answer, and what becomes of each
+-- cell, line by line.
 local function from_hex(text)
   return (string.gsub(text, '..', function(digits) return string.char(tonumber(digits, 16)) end))
 end
@@ -14,7 +15,7 @@ for cell = 1, count do
   local value = ARGV[2 + cell]
   values[cell] = value ~= '-' and from_hex(value)
 end
-for index = count + 3, #ARGV do arguments[#arguments + 1] = ARGV[index] end
+for index = count + 3, #ARGV do arguments[#arguments + 1] = from_hex(ARGV[index]) end
 local function put(cell, bytes, lives)
   changes[cell] = string.format('put %s %.0f', to_hex(bytes), lives)
 end

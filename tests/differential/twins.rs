@@ -35,7 +35,7 @@ const SEEN: [&str; 10] = [
 pub(crate) fn the_twins_follow_the_rules() -> Result<(), Failed> {
     let server = Redis::start();
     let mut raw = server.connect();
-    let mut scripts = BTreeMap::new();
+    let mut scripts = Scripts::new();
     let mut tally: BTreeMap<&str, u64> = BTreeMap::new();
     let mut dice = Dice(1);
     for _ in 0..STEPS / SEQUENCE {
@@ -102,10 +102,10 @@ pub(crate) fn the_twins_follow_the_rules() -> Result<(), Failed> {
     Ok(())
 }
 
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
@@ -115,7 +115,7 @@ impl Dice {
     }
 
     /// Bytes that are no state, or look like one.
-    fn garbage(&mut self, value: Option<&[u8]>) -> Vec<u8> {
+    pub(crate) fn garbage(&mut self, value: Option<&[u8]>) -> Vec<u8> {
         let mut bytes = value.map(<[u8]>::to_vec).unwrap_or_default();
         match self.roll(4) {
             0 => bytes.truncate(self.roll(12) as usize),
@@ -185,7 +185,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// A decision as the script tells it.
-fn told(decision: &Decision, count: usize) -> String {
+pub(crate) fn told(decision: &Decision, count: usize) -> String {
     let mut lines = vec![hex(&decision.answer)];
     for cell in 0..count {
         lines.push(match decision.writes.get(cell) {
@@ -199,16 +199,19 @@ fn told(decision: &Decision, count: usize) -> String {
 
 /// How a twin is asked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
+pub(crate) enum Way {
     Script,
     /// The script decides only what the shortcut leaves to it.
     ShortcutFirst,
 }
 
+/// Those that the server knows.
+pub(crate) type Scripts = BTreeMap<(&'static str, Way), String>;
+
 /// Which of the two has decided, and what.
-fn run(
+pub(crate) fn run(
     raw: &mut Connection,
-    scripts: &mut BTreeMap<(&'static str, Way), String>,
+    scripts: &mut Scripts,
     rule: &dyn Rule,
     values: &[Option<&[u8]>],
     now: u64,
@@ -216,7 +219,7 @@ fn run(
 ) -> (String, String) {
     let twin = rule.twin().expect("it has a twin");
     let script = scripts.entry((twin.script, way)).or_insert_with(|| {
-        let shortcut = if way == Way::Script { "" } else { twin.shortcut.expect("it has a shortcut") };
+        let shortcut = if way == Way::Script { "" } else { twin.shortcut.unwrap_or_default() };
         let text =
             include_str!("twin.lua").replace("-- SHORTCUT", shortcut).replace("-- SCRIPT", twin.script);
         raw.command(&["SCRIPT", "LOAD", &text]).text()
@@ -224,7 +227,7 @@ fn run(
     let mut words = vec!["EVALSHA".to_owned(), script.clone(), "0".to_owned()];
     words.extend([now.to_string(), values.len().to_string()]);
     words.extend(values.iter().map(|value| value.map_or("-".to_owned(), hex)));
-    words.extend(twin.arguments.into_iter().map(|argument| String::from_utf8(argument).expect("text")));
+    words.extend(twin.arguments.iter().map(|argument| hex(argument)));
     let told = raw.command(&words.iter().map(String::as_str).collect::<Vec<_>>()).text();
     let (by, told) = told.split_once('\n').expect("who, and what");
     (by.to_owned(), told.to_owned())

@@ -19,8 +19,8 @@ pub trait Orders: Send + Sync {
     /// it before, the order must not be placed any more: that is [`Placed::Refused`].
     fn place(&self, reservation: &Reservation) -> impl Future<Output = Result<Placed, Self::Error>> + Send;
 
-    /// Ends the order of a reservation, whether it is there or not, unless it is paid. It must leave
-    /// a mark, so that a call of [`Orders::place`] that is late does nothing.
+    /// Ends the order of a reservation, whether it is there or not, unless it is paid. It must
+    /// leave a mark, so that a call of [`Orders::place`] that is late does nothing.
     fn expire(&self, reservation: &Reservation) -> impl Future<Output = Result<Expired, Self::Error>> + Send;
 }
 

@@ -155,8 +155,8 @@ impl Sale {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the engine does not answer: the units were reserved or were not,
-    /// and asking again with the same id tells. [`Error::Invalid`] if the quantity is 0, the buyer's
-    /// name is longer than [`LONGEST_BUYER`], or the id was used for something else.
+    /// and asking again with the same id tells. [`Error::Invalid`] if the quantity is 0, the
+    /// buyer's name is longer than [`LONGEST_BUYER`], or the id was used for something else.
     ///
     /// # Cancel safety
     ///
@@ -338,8 +338,13 @@ impl Sale {
                     return Ok(None);
                 }
                 Settled::Stale => match self.look_up_layout().await? {
-                    // It is being rebuilt.
-                    Some(found) if found == layout => return Ok(None),
+                    Some(found) if found == layout => {
+                        return Err(Error::Unavailable {
+                            engine: self.client.guarantees().engine,
+                            what: format!("the sale `{}` is being rebuilt; ask again in a moment", self.name),
+                            source: None,
+                        });
+                    }
                     Some(_) => {}
                     None => return Ok(None),
                 },

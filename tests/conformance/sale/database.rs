@@ -1,0 +1,162 @@
+//! A database that orders are placed in: it decides by the id of the reservation, and refuses
+//! orders of earlier epochs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use leasehold::kit::sale::{Expired, Orders, Placed, Reservation, ReservationId};
+use tokio::sync::watch;
+
+/// What has become of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Unpaid,
+    Paid,
+    Expired,
+}
+
+#[derive(Clone)]
+pub(super) struct Database {
+    tables: Arc<Mutex<Tables>>,
+    /// True while whoever wants to place an order has to wait.
+    gate: Arc<watch::Sender<bool>>,
+    passes_gate: bool,
+}
+
+struct Tables {
+    epoch: u32,
+    left: u32,
+    orders: BTreeMap<ReservationId, (Order, String, u32)>,
+    refused: BTreeSet<String>,
+    fails: bool,
+    waiting: u32,
+}
+
+/// Dropped, it lets those through that wait.
+pub(super) struct Gate(Arc<watch::Sender<bool>>);
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
+}
+
+impl Database {
+    pub(super) fn new(stock: u32) -> Database {
+        let tables = Tables {
+            epoch: 1,
+            left: stock,
+            orders: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            fails: false,
+            waiting: 0,
+        };
+        let gate = Arc::new(watch::Sender::new(false));
+        Database { tables: Arc::new(Mutex::new(tables)), gate, passes_gate: false }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().expect("no panic")
+    }
+
+    pub(super) fn left(&self) -> u32 {
+        self.tables().left
+    }
+
+    pub(super) fn order(&self, id: ReservationId) -> Option<Order> {
+        self.tables().orders.get(&id).map(|(order, ..)| *order)
+    }
+
+    pub(super) fn orders(&self) -> Vec<(ReservationId, Order, String, u32)> {
+        let tables = self.tables();
+        let orders = tables.orders.iter();
+        orders.map(|(id, (order, buyer, quantity))| (*id, *order, buyer.clone(), *quantity)).collect()
+    }
+
+    pub(super) fn pay(&self, id: ReservationId) {
+        if let Some((order, ..)) = self.tables().orders.get_mut(&id) {
+            assert_eq!(*order, Order::Unpaid);
+            *order = Order::Paid;
+        }
+    }
+
+    /// Every call fails, or no more.
+    pub(super) fn fail(&self, fails: bool) {
+        self.tables().fails = fails;
+    }
+
+    /// Nothing is placed for this buyer.
+    pub(super) fn refuse(&self, buyer: &str) {
+        self.tables().refused.insert(buyer.to_owned());
+    }
+
+    pub(super) fn close_gate(&self) -> Gate {
+        self.gate.send_replace(true);
+        Gate(Arc::clone(&self.gate))
+    }
+
+    /// The same for a worker who does not have to wait.
+    pub(super) fn past_gate(&self) -> Database {
+        Database { passes_gate: true, ..self.clone() }
+    }
+
+    /// How many wait at the gate.
+    pub(super) fn waiting(&self) -> u32 {
+        self.tables().waiting
+    }
+
+    /// Begins another epoch: its number, and what is left at this moment.
+    pub(super) fn next_epoch(&self) -> (u32, u32) {
+        let mut tables = self.tables();
+        tables.epoch += 1;
+        (tables.epoch, tables.left)
+    }
+}
+
+impl Orders for Database {
+    type Error = String;
+
+    async fn place(&self, reservation: &Reservation) -> Result<Placed, String> {
+        if *self.gate.borrow() && !self.passes_gate {
+            self.tables().waiting += 1;
+            self.gate.subscribe().wait_for(|closed| !closed).await.ok();
+        }
+        let mut tables = self.tables();
+        if tables.fails {
+            return Err("the database is away".into());
+        }
+        if let Some((order, ..)) = tables.orders.get(&reservation.id) {
+            return Ok(if *order == Order::Expired { Placed::Refused } else { Placed::Yes });
+        }
+        if tables.epoch != reservation.epoch || tables.refused.contains(&reservation.buyer) {
+            return Ok(Placed::Refused);
+        }
+        if tables.left < reservation.quantity {
+            return Ok(Placed::NoStock);
+        }
+        tables.left -= reservation.quantity;
+        let order = (Order::Unpaid, reservation.buyer.clone(), reservation.quantity);
+        tables.orders.insert(reservation.id, order);
+        Ok(Placed::Yes)
+    }
+
+    async fn expire(&self, reservation: &Reservation) -> Result<Expired, String> {
+        let mut tables = self.tables();
+        if tables.fails {
+            return Err("the database is away".into());
+        }
+        let found = tables.orders.get(&reservation.id).map(|(order, ..)| *order);
+        match found {
+            Some(Order::Paid) => return Ok(Expired::Paid),
+            Some(Order::Expired) => {}
+            Some(Order::Unpaid) | None => {
+                let mark = (Order::Expired, reservation.buyer.clone(), reservation.quantity);
+                tables.orders.insert(reservation.id, mark);
+                if found.is_some() {
+                    tables.left += reservation.quantity;
+                }
+            }
+        }
+        Ok(Expired::Yes)
+    }
+}
