@@ -42,6 +42,7 @@
 //! | `postgres`, `postgres-tls` | | `postgres://`; encrypted: `sslmode=require` |
 //! | `mysql`, `mysql-tls` | | `mysql://`, `mariadb://`; encrypted: `sslmode=require` |
 //! | `once` | | `kit::once`: submissions that have an effect once |
+//! | `sale` | | `kit::sale`: flash sales that never sell more than there is |
 //! | `schedule` | | [`kit`]: tasks that run at set times, each time on one node |
 //! | `blocking` | | `leasehold::blocking`: the same locks for programs without async |
 //! | `metrics` | | figures for the recorder of the crate [`metrics`](https://docs.rs/metrics) |
@@ -124,6 +125,9 @@ mod pages {
     #[cfg(feature = "redis")]
     #[doc = include_str!("../docs/redlock.md")]
     mod redlock {}
+    #[cfg(feature = "sale")]
+    #[doc = include_str!("../docs/sale.md")]
+    mod sale {}
     #[cfg(feature = "schedule")]
     #[doc = include_str!("../docs/schedule.md")]
     mod schedule {}
