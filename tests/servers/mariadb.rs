@@ -67,6 +67,8 @@ impl Program for MariaDbProgram {
         command.arg("--no-defaults").arg(format!("--datadir={}", place.data().display()));
         command.arg(format!("--socket={}", place.home().join("socket").display()));
         command.arg(format!("--pid-file={}", place.home().join("pid").display()));
+        // A server that starts deletes the temporary tables of all others that keep theirs there.
+        command.arg(format!("--tmpdir={}", place.home().display()));
         command.args(["--bind-address=127.0.0.1", &format!("--port={}", place.port())]);
         command.args(["--skip-name-resolve", "--skip-log-bin", "--innodb-buffer-pool-size=32M"]);
         command.args(["--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=2"]);

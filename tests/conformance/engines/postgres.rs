@@ -24,8 +24,9 @@ impl Setup for Direct {
         "postgres"
     }
 
+    /// Some of its own cases put a pooler before the server.
     fn missing(&self) -> Option<String> {
-        Postgres::missing()
+        Postgres::missing().or_else(PgBouncer::missing)
     }
 
     fn promises(&self) -> Promises {
@@ -119,8 +120,9 @@ impl Setup for Advisory {
         "postgres"
     }
 
+    /// Some of its own cases put a pooler before the server.
     fn missing(&self) -> Option<String> {
-        Postgres::missing()
+        Postgres::missing().or_else(PgBouncer::missing)
     }
 
     fn promises(&self) -> Promises {

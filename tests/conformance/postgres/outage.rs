@@ -182,9 +182,6 @@ async fn strict_isolation_is_not_ours(ground: Ground) {
 }
 
 async fn strict_isolation_behind_a_pooler_is_tried_again(ground: Ground) {
-    if crate::servers::PgBouncer::missing().is_some() {
-        return;
-    }
     let server = server(&ground);
     server.sql("alter database leasehold set default_transaction_isolation = 'serializable'");
     let pooler = crate::servers::PgBouncer::start(server);
@@ -192,9 +189,6 @@ async fn strict_isolation_behind_a_pooler_is_tried_again(ground: Ground) {
 }
 
 async fn nothing_is_prepared_behind_a_pooler_that_ignores_options(ground: Ground) {
-    if crate::servers::PgBouncer::missing().is_some() {
-        return;
-    }
     let settings = ["ignore_startup_parameters=options,extra_float_digits"];
     let pooler = crate::servers::PgBouncer::start_with(server(&ground), &settings);
     contend(&pooler.url()).await;
