@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::{Alteration, Answer, Ask, Change, Claim, OwnerId, Released, Waiter};
+use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 
@@ -105,6 +106,13 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
 
     /// Renews many claims of one shard at once; one verdict for each, in order.
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>>;
+
+    /// How long a claim of this owner lives for sure, whatever its lease: for engines whose claims
+    /// end with a session. A holder asks whenever it wants to know whether it holds, so this waits
+    /// for nothing.
+    fn life(&self, _owner: OwnerId) -> Life {
+        Life::AsLeased
+    }
 
     /// Gives a claim back, or leaves the queue. `used` is the highest token used of the claim's
     /// block.
@@ -248,6 +256,17 @@ pub enum Connection {
     /// There is none. The number counts the connections that there were: while it stays the same,
     /// nothing was sent.
     Down(u64),
+}
+
+/// How long a claim lives for sure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// As long as its lease.
+    AsLeased,
+    /// No longer than that, even if its lease is longer.
+    Until(Moment),
+    /// It was ended.
+    Over,
 }
 
 /// A claim to renew.

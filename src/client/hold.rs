@@ -18,7 +18,7 @@ use crate::client::background::Counted;
 use crate::client::backlog::Release;
 use crate::client::queue::{Line, Terms, Turn, Use};
 use crate::clock::{Moment, sleep_until};
-use crate::engine::Connection;
+use crate::engine::{Connection, Life};
 use crate::error::{Error, Loss, Result};
 use crate::name::Name;
 
@@ -164,8 +164,20 @@ impl Lease {
         self.renew_at.store(soon.as_micros(), Ordering::Release);
     }
 
+    /// Nobody may believe in it any longer.
     pub(crate) fn deadline(&self) -> Moment {
-        Moment::from_micros(self.deadline.load(Ordering::Acquire))
+        self.end().0
+    }
+
+    /// When it ends unless it is renewed, and what its holder is told then. The engine's session
+    /// may end before the lease.
+    fn end(&self) -> (Moment, Loss) {
+        let deadline = Moment::from_micros(self.deadline.load(Ordering::Acquire));
+        match self.client.engine.life(self.owner) {
+            Life::AsLeased => (deadline, Loss::Deadline),
+            Life::Until(moment) => (moment.min(deadline), Loss::Deadline),
+            Life::Over => (self.client.clock.now(), Loss::Gone),
+        }
     }
 
     /// How long the caller that holds now has held it.
@@ -269,8 +281,11 @@ impl Lease {
 
     /// How it was lost, judged by the clock and not by whether a timer ran.
     pub(crate) fn loss(&self) -> Option<Loss> {
-        if self.lost.load(Ordering::Acquire) == NOT_LOST && self.client.clock.now() >= self.deadline() {
-            self.lose(Loss::Deadline);
+        if self.lost.load(Ordering::Acquire) == NOT_LOST {
+            let (end, why) = self.end();
+            if self.client.clock.now() >= end {
+                self.lose(why);
+            }
         }
         decode(self.lost.load(Ordering::Acquire))
     }

@@ -103,9 +103,6 @@ impl Keeper {
         let (mut due, mut soon) = (Vec::new(), Vec::new());
         let mut next = Moment::NEVER;
         self.leases().retain(|_, lease| {
-            if now >= lease.deadline() {
-                lease.lose(Loss::Deadline);
-            }
             if lease.loss().is_some() {
                 return false;
             }
@@ -144,7 +141,8 @@ impl Keeper {
         let free = kinds.into_iter().filter(|(kind, _)| calling.insert(*kind));
         free.map(|(kind, mut leases)| {
             // What does not fit goes with the next call, as soon as this one is answered.
-            leases.sort_unstable_by_key(|lease| lease.deadline());
+            // It may change at any moment.
+            leases.sort_by_cached_key(|lease| lease.deadline());
             leases.truncate(BATCH);
             Batch { kind, leases }
         })

@@ -3,6 +3,7 @@
 mod access;
 mod history;
 mod members;
+mod pauses;
 mod raw;
 mod state;
 #[cfg(feature = "zookeeper-tls")]
@@ -25,6 +26,7 @@ pub(crate) fn groups() -> Vec<Group> {
     groups.extend([
         group("access", access::cases()),
         group("history", history::cases_of_one()),
+        group("pauses", pauses::cases()),
         group("state", state::cases()),
         #[cfg(feature = "zookeeper-tls")]
         group("tls", tls::cases()),

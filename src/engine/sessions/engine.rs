@@ -9,7 +9,7 @@ use super::store::Store;
 use super::{expiry, sweep};
 use crate::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released};
 use crate::engine::{
-    Cells, Connection, Engine, Guarantees, Hints, Renewal, Renewed, Reply, Rule, Swap, Swapped, View,
+    Cells, Connection, Engine, Guarantees, Hints, Life, Renewal, Renewed, Reply, Rule, Swap, Swapped, View,
     Watching,
 };
 use crate::error::{Error, Result};
@@ -71,6 +71,10 @@ impl<S: Store> Engine for SessionsEngine<S> {
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
         Box::pin(self.names.renew(renewals))
+    }
+
+    fn life(&self, owner: OwnerId) -> Life {
+        self.names.asked.session(owner).map_or(Life::AsLeased, |session| session.life())
     }
 
     fn release<'a>(&'a self, name: &'a Name, owner: OwnerId, used: u64) -> Reply<'a, Released> {

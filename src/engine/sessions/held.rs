@@ -134,6 +134,11 @@ impl Asked {
         self.table().held.get(&owner).cloned()
     }
 
+    /// The session of a claim that this client may hold.
+    pub(crate) fn session(&self, owner: OwnerId) -> Option<Arc<dyn Session>> {
+        self.table().held.get(&owner)?.session.clone()
+    }
+
     /// Forgets a claim, or takes note that it must be looked for again.
     pub(crate) fn forget(&self, owner: OwnerId) -> Option<Held> {
         self.table().held.remove(&owner)

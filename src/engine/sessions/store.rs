@@ -10,7 +10,7 @@ use super::mail::Letter;
 pub(crate) use super::version::{Value, Version};
 use crate::claim::{OwnerId, Seat};
 use crate::clock::Moment;
-use crate::engine::{Connection, Guarantees, Hint, Hints, Watching};
+use crate::engine::{Connection, Guarantees, Hint, Hints, Life, Watching};
 use crate::error::Result;
 use crate::name::{Family, Name};
 
@@ -100,6 +100,10 @@ pub(crate) trait Session: fmt::Debug + Send + Sync {
     fn seat(&self) -> Seat;
     /// True once it is known to be gone.
     fn has_ended(&self) -> bool;
+    /// How long it lives for sure, if that may be less than the leases of its claims.
+    fn life(&self) -> Life {
+        Life::AsLeased
+    }
 }
 
 /// What a session is for.

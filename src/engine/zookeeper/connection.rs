@@ -20,7 +20,7 @@ use super::session::Session;
 use super::url::Place;
 use super::wire::Said;
 use crate::claim::Seat;
-use crate::clock::{SystemClock, sleep_until};
+use crate::clock::{Moment, SystemClock, sleep_until};
 use crate::engine::sessions::store::Session as _;
 use crate::engine::sessions::{Heard, now};
 use crate::engine::supervise::{Attempt, CONNECT_LIMIT, Connector};
@@ -296,37 +296,37 @@ async fn follow_state(
     }
 }
 
-/// Proves again and again that the session lives, while somebody uses it. Ends it when it may have
-/// ended without our hearing of it.
+/// Proves again and again that the session lives. Ends it when it may have ended without our
+/// hearing of it.
 async fn prove(
     (link, session, report): (Arc<Link>, Arc<Session>, Arc<Attempt>),
     path: String,
     ears: Arc<Ears>,
 ) {
-    let mut next = now();
     let end = |why: &str| {
         session.end();
         ears.tell(Heard::Ended(session.seat()));
         report.lost(why);
     };
+    let mut last: Option<Moment> = None;
     while !session.has_ended() {
         let changed = session.changed();
         let at = now();
-        if !session.is_used(at) {
-            changed.await;
-            continue;
-        }
-        let good_until = session.relied_on_until();
-        // Those who used it last rely on it no longer than that.
-        if at >= good_until && session.used_until() > good_until {
+        let good_until = session.good_until();
+        if at >= good_until {
             return end("no majority of the servers has vouched for the session in time");
         }
+        let every = session.prove_every();
+        let next = last.map_or(at, |last| last + every);
         if next > at {
-            sleep_until(&SystemClock, next.min(good_until.max(at + Duration::from_millis(1)))).await;
+            tokio::select! {
+                () = sleep_until(&SystemClock, next.min(good_until)) => {}
+                () = changed => {}
+            }
             continue;
         }
-        next = at + session.write_every();
-        let limit = PROOF_LIMIT.min(good_until.since(at).max(session.write_every()));
+        last = Some(at);
+        let limit = PROOF_LIMIT.min(good_until.since(at));
         // A write that changes nothing, and that only a majority can answer.
         let check = Op::Check(path.clone(), ANY);
         // What fails is tried again, until the session may have ended.

@@ -12,7 +12,8 @@
 //!   sent.
 //!
 //! So the session lives at least for its timeout from the *earlier* write. The servers do not say
-//! how long a tick is; a timeout has at least two of them.
+//! how long a tick is; a timeout has at least two of them. A session that nobody uses is proved
+//! too, less often: one write after a long silence would prove nothing to whoever comes then.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,6 +24,8 @@ use crate::clock::Moment;
 #[derive(Debug)]
 pub(super) struct Proof {
     timeout: Duration,
+    /// The servers' clocks may be faster than ours.
+    lives: Duration,
     good_until: Moment,
     /// Writes that were answered: when they were sent, and when the answer was there.
     answered: VecDeque<(Moment, Moment)>,
@@ -31,7 +34,8 @@ pub(super) struct Proof {
 impl Proof {
     /// A session that was asked for at that moment: its timeout counts from when it was made.
     pub(super) fn new(asked: Moment, timeout: Duration) -> Proof {
-        Proof { timeout, good_until: asked + timeout, answered: VecDeque::new() }
+        let lives = timeout - timeout / 100;
+        Proof { timeout, lives, good_until: asked + lives, answered: VecDeque::new() }
     }
 
     /// Half a tick at most, and some time for messages on their way.
@@ -39,27 +43,19 @@ impl Proof {
         self.timeout * 3 / 10
     }
 
-    /// For how long one write alone is good.
-    pub(super) fn good_for(&self) -> Duration {
-        self.timeout / 3
-    }
-
-    /// How often to write, so that it is always good for half of its timeout.
-    pub(super) fn write_every(&self) -> Duration {
-        self.timeout / 10
+    /// How often to write: while it is used, so that it is always good for half of its timeout.
+    pub(super) fn write_every(&self, used: bool) -> Duration {
+        if used { self.timeout / 10 } else { self.timeout / 5 }
     }
 
     /// Notes a write by the session that was answered.
     pub(super) fn answered(&mut self, sent: Moment, now: Moment) {
-        // The driver is connected only while it gets answers: the server has heard of the session
-        // in the last two fifths of the timeout, and the leader half a tick later.
-        self.good_until = self.good_until.max(sent + self.good_for());
         let limit = sent - self.apart();
         while let Some((earlier, answered)) = self.answered.front().copied() {
             if answered > limit {
                 break;
             }
-            self.good_until = self.good_until.max(earlier + self.timeout);
+            self.good_until = self.good_until.max(earlier + self.lives);
             self.answered.pop_front();
         }
         // A few are enough, at a distance.
@@ -86,32 +82,46 @@ mod tests {
     #[test]
     fn a_write_proves_the_one_before_it() {
         let mut proof = Proof::new(at(0), Duration::from_secs(10));
-        assert_eq!(proof.good_until(), at(10_000));
+        assert_eq!(proof.good_until(), at(9900));
         proof.answered(at(1000), at(1010));
-        assert_eq!(proof.good_until(), at(10_000), "one write says nothing of the timeout");
+        assert_eq!(proof.good_until(), at(9900), "one write says nothing of the timeout");
         proof.answered(at(2000), at(2010));
-        assert_eq!(proof.good_until(), at(10_000), "not even half a tick has passed");
+        assert_eq!(proof.good_until(), at(9900), "not even half a tick has passed");
         proof.answered(at(4100), at(4110));
-        assert_eq!(proof.good_until(), at(11_000));
+        assert_eq!(proof.good_until(), at(10_900));
         proof.answered(at(5100), at(5110));
-        assert_eq!(proof.good_until(), at(12_000));
+        assert_eq!(proof.good_until(), at(11_900));
     }
 
     #[test]
-    fn after_a_long_silence_a_write_is_good_for_a_third() {
-        let mut proof = Proof::new(at(0), Duration::from_secs(9));
-        proof.answered(at(100_000), at(100_010));
-        assert_eq!(proof.good_until(), at(103_000));
-    }
-
-    #[test]
-    fn who_writes_often_enough_is_good_for_half_of_the_timeout() {
+    fn one_write_after_a_long_silence_proves_nothing() {
         let mut proof = Proof::new(at(0), Duration::from_secs(10));
-        let every = u64::try_from(proof.write_every().as_millis()).unwrap();
-        for now in (0..60_000).step_by(usize::try_from(every).unwrap()) {
+        proof.answered(at(100_000), at(100_010));
+        assert_eq!(proof.good_until(), at(9900));
+        proof.answered(at(104_000), at(104_010));
+        assert_eq!(proof.good_until(), at(109_900));
+    }
+
+    /// Writes for a minute. How long it is good for, at least, when the next one is answered.
+    fn shortest(used: bool) -> u64 {
+        let mut proof = Proof::new(at(0), Duration::from_secs(10));
+        let every = u64::try_from(proof.write_every(used).as_millis()).unwrap();
+        let times = (0..60_000).step_by(usize::try_from(every).unwrap());
+        let left = times.map(|now| {
             proof.answered(at(now), at(now + 50));
-            assert!(proof.good_until() >= at(now + every + 4500), "{now}");
-        }
-        assert!(proof.answered.len() < 8, "it does not grow");
+            assert!(proof.answered.len() < 8, "it does not grow");
+            u64::try_from(proof.good_until().since(at(now + every)).as_millis()).unwrap()
+        });
+        left.min().unwrap()
+    }
+
+    #[test]
+    fn a_session_is_good_for_half_of_its_timeout_while_it_is_used() {
+        assert!(shortest(true) >= 4500, "{}", shortest(true));
+    }
+
+    #[test]
+    fn whoever_begins_to_use_a_session_has_a_quarter_of_its_timeout() {
+        assert!(shortest(false) >= 2500, "{}", shortest(false));
     }
 }

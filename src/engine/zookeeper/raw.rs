@@ -29,7 +29,7 @@ use crate::claim::{Answer, Ask, Grant, OwnerId, Pause, Refused, Released, WHOLE}
 use crate::clock::{Moment, SystemClock, sleep_until};
 use crate::engine::sessions::store::Session as _;
 use crate::engine::sessions::{Attempt, Failure, Heard, now};
-use crate::engine::{Hint, Renewal, Renewed};
+use crate::engine::{Hint, Life, Renewal, Renewed};
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 
@@ -304,6 +304,15 @@ impl Raw {
                 Ok(Answer::Granted(Grant { token, tokens: 1 }))
             }
             Done::No(..) => Ok(Answer::Refused(Refused::NotHeld)),
+        }
+    }
+
+    /// How long a claim lives for sure: its node goes with its session.
+    pub(super) fn life(&self, owner: OwnerId) -> Life {
+        let Some(seat) = self.table().own.get(&owner).map(|own| own.seat) else { return Life::AsLeased };
+        match self.requests.supervisor.connected_now() {
+            Some(connected) if connected.session.seat() == seat => connected.session.life(),
+            _ => Life::Over,
         }
     }
 

@@ -14,7 +14,8 @@ use super::url::{Place, RawKind};
 use crate::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released};
 use crate::engine::supervise::Supervisor;
 use crate::engine::{
-    Cells, Connection, Engine, Guarantees, Hints, Renewal, Renewed, Reply, Swap, Swapped, View, Watching,
+    Cells, Connection, Engine, Guarantees, Hints, Life, Renewal, Renewed, Reply, Swap, Swapped, View,
+    Watching,
 };
 use crate::error::Result;
 use crate::name::{Family, Name};
@@ -68,6 +69,10 @@ impl Engine for RawEngine {
 
     fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Reply<'a, Vec<Renewed>> {
         Box::pin(async move { Ok(join_all(renewals.iter().map(|one| self.raw.renew(one))).await) })
+    }
+
+    fn life(&self, owner: OwnerId) -> Life {
+        self.raw.life(owner)
     }
 
     fn release<'a>(&'a self, _: &'a Name, owner: OwnerId, _: u64) -> Reply<'a, Released> {

@@ -9,10 +9,11 @@ use tokio::sync::Notify;
 use super::proof::Proof;
 use crate::claim::Seat;
 use crate::clock::Moment;
+use crate::engine::Life;
 use crate::engine::sessions::now;
 use crate::engine::sessions::store::Session as Lives;
 
-/// A session that nobody uses is proved for this much longer.
+/// A session is proved often for this much longer than it is used.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// A session of ours. It is a node that its session takes along when it ends, under a number that
@@ -21,8 +22,7 @@ const IDLE: Duration = Duration::from_secs(10);
 pub(super) struct Session {
     seat: Seat,
     proof: Mutex<Proof>,
-    /// Microseconds on our clock: since when and until when it is used.
-    used_since: AtomicU64,
+    /// Microseconds on our clock.
     used_until: AtomicU64,
     ended: AtomicBool,
     /// Somebody uses it who did not, or it has ended.
@@ -37,6 +37,12 @@ impl Lives for Session {
     fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
+
+    fn life(&self) -> Life {
+        let good_until = self.good_until();
+        // One that was given up because its time was over was not ended by anybody.
+        if self.has_ended() && now() < good_until { Life::Over } else { Life::Until(good_until) }
+    }
 }
 
 impl Session {
@@ -45,7 +51,6 @@ impl Session {
         Session {
             seat,
             proof: Mutex::new(Proof::new(asked, timeout)),
-            used_since: AtomicU64::new(0),
             used_until: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             changed: Notify::new(),
@@ -66,21 +71,9 @@ impl Session {
     /// Somebody relies on it until then.
     pub(super) fn use_until(&self, until: Moment) {
         let before = self.used_until.fetch_max(until.as_micros(), Ordering::AcqRel);
-        let now = now();
-        if before < now.as_micros() {
-            self.used_since.store(now.as_micros(), Ordering::Release);
+        if before < now().as_micros() {
             self.changed.notify_waiters();
         }
-    }
-
-    /// Until when it is used.
-    pub(super) fn used_until(&self) -> Moment {
-        Moment::from_micros(self.used_until.load(Ordering::Acquire))
-    }
-
-    /// Whether it is worth a write to prove that it lives.
-    pub(super) fn is_used(&self, at: Moment) -> bool {
-        self.used_until() + IDLE > at
     }
 
     /// A write was answered that names it.
@@ -88,17 +81,15 @@ impl Session {
         self.proof().answered(sent, now());
     }
 
-    /// Nobody relies on it for longer than that: it lives at least so long, or has not been used
-    /// until a moment ago.
-    pub(super) fn relied_on_until(&self) -> Moment {
-        let since = Moment::from_micros(self.used_since.load(Ordering::Acquire));
-        let proof = self.proof();
-        // Whoever is granted something has an answer, which proves more.
-        proof.good_until().max(since + proof.good_for())
+    /// It lives at least until then.
+    pub(super) fn good_until(&self) -> Moment {
+        self.proof().good_until()
     }
 
-    pub(super) fn write_every(&self) -> Duration {
-        self.proof().write_every()
+    /// How often to prove that it lives.
+    pub(super) fn prove_every(&self) -> Duration {
+        let used_until = Moment::from_micros(self.used_until.load(Ordering::Acquire));
+        self.proof().write_every(used_until + IDLE > now())
     }
 
     /// Heard of when it is used again, or has ended.

@@ -105,7 +105,7 @@ async fn a_session_that_expires_costs_the_claim_before_another_holds(mut ground:
         assert_eq!(held.standing(), Standing::Lost, "two hold the name");
         assert!(next.token() > held.token());
         proxy.pass();
-        assert_eq!(soon("the loss", held.lost()).await, Loss::Gone);
+        assert_eq!(soon("the loss", held.lost()).await, Loss::Deadline);
         drop(held);
         next.release().await.expect("held");
         // With another session.
