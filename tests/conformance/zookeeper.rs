@@ -1,6 +1,7 @@
 //! What only a ZooKeeper ensemble does to its clients.
 
 mod access;
+mod cut_off;
 mod history;
 mod members;
 mod pauses;
@@ -37,7 +38,11 @@ pub(crate) fn groups() -> Vec<Group> {
 /// Cases of an ensemble.
 pub(crate) fn ensemble_groups() -> Vec<Group> {
     let group = |name, cases| Group { name, missing: None, cases };
-    vec![group("members", members::cases()), group("history", history::cases_of_three())]
+    vec![
+        group("members", members::cases()),
+        group("history", history::cases_of_three()),
+        group("cut_off", cut_off::cases()),
+    ]
 }
 
 /// The server of a case.

@@ -51,7 +51,7 @@ impl Clock {
         self.write(&mut now, micros);
     }
 
-    pub(super) fn advance(&self, time: Duration) {
+    pub(crate) fn advance(&self, time: Duration) {
         let mut now = self.micros.lock().expect("no panic");
         let then = *now + u64::try_from(time.as_micros()).expect("some years");
         self.write(&mut now, then);

@@ -48,7 +48,7 @@ pub(crate) use self::redis::{
 };
 pub(crate) use self::server::{Program, Server};
 pub(crate) use self::tls::Certificates;
-pub(crate) use self::zookeeper::{Ensemble, ZooKeeper, class_path};
+pub(crate) use self::zookeeper::{Cut, DividedEnsemble, Ensemble, ZooKeeper, class_path};
 
 /// Nothing here takes longer than this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);

@@ -1,6 +1,7 @@
 //! Ports of this machine that nobody else is given.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use tokio::net::TcpSocket;
 
@@ -16,7 +17,7 @@ pub(crate) struct Port {
 
 impl Port {
     pub(super) fn reserve() -> Port {
-        let held = bind(0).expect("a free port");
+        let held = bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         Port { number: held.local_addr().expect("bound").port(), _held: held }
     }
 
@@ -25,10 +26,10 @@ impl Port {
     }
 }
 
-/// A socket of 127.0.0.1 that shares its port with those that do not listen.
-pub(super) fn bind(port: u16) -> io::Result<TcpSocket> {
+/// A socket of this machine that shares its port with those that do not listen.
+pub(super) fn bind(address: SocketAddrV4) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
-    socket.bind(([127, 0, 0, 1], port).into())?;
+    socket.bind(address.into())?;
     Ok(socket)
 }

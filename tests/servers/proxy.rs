@@ -15,7 +15,7 @@
 
 use std::future;
 use std::io;
-use std::net::Shutdown;
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc as blocking;
 use std::thread::{self, JoinHandle};
@@ -33,7 +33,8 @@ use super::port::{Port, bind};
 
 /// A proxy before a server. Dropped, it resets its connections and refuses new ones.
 pub(crate) struct Proxy {
-    port: Port,
+    address: SocketAddrV4,
+    _port: Option<Port>,
     /// Taken when the proxy is dropped, which ends the thread.
     orders: Option<mpsc::UnboundedSender<(Order, blocking::Sender<()>)>>,
     thread: Option<JoinHandle<()>>,
@@ -65,19 +66,29 @@ impl Proxy {
     /// A proxy before the server at a port of this machine, with no fault.
     pub(crate) fn start(to: u16) -> Proxy {
         let port = Port::reserve();
-        let number = port.number();
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port.number());
+        Proxy::listen_at(address, to, Some(port))
+    }
+
+    /// The same at the server's own port of another address of this machine, such as 127.0.1.2, for
+    /// programs that know each other by host names.
+    pub(super) fn start_beside(host: Ipv4Addr, to: u16) -> Proxy {
+        Proxy::listen_at(SocketAddrV4::new(host, to), to, None)
+    }
+
+    fn listen_at(address: SocketAddrV4, to: u16, port: Option<Port>) -> Proxy {
         let (orders, queue) = mpsc::unbounded_channel();
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let run = move || runtime.block_on(serve(number, to, queue));
+        let run = move || runtime.block_on(serve(address, to, queue));
         let thread = thread::Builder::new().name("proxy".to_owned()).spawn(run).expect("a thread");
-        let proxy = Proxy { port, orders: Some(orders), thread: Some(thread) };
+        let proxy = Proxy { address, _port: port, orders: Some(orders), thread: Some(thread) };
         // The answer says that it listens.
         proxy.pass();
         proxy
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port.number()
+        self.address.port()
     }
 
     /// No fault: what was held back is delivered in order, and what comes is delivered at once.
@@ -155,9 +166,13 @@ struct State {
     resets: u64,
 }
 
-async fn serve(port: u16, to: u16, mut orders: mpsc::UnboundedReceiver<(Order, blocking::Sender<()>)>) {
+async fn serve(
+    address: SocketAddrV4,
+    to: u16,
+    mut orders: mpsc::UnboundedReceiver<(Order, blocking::Sender<()>)>,
+) {
     let (state, _) = watch::channel(State { fault: Fault::None, resets: 0 });
-    let mut listener = Some(listen(port));
+    let mut listener = Some(listen(address));
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -181,7 +196,7 @@ async fn serve(port: u16, to: u16, mut orders: mpsc::UnboundedReceiver<(Order, b
                 match order {
                     None | Some((Order::Set(Fault::Cut), _)) => listener.take().into_iter().for_each(close),
                     Some((Order::Set(_) | Order::StallOpen, _)) if listener.is_none() => {
-                        listener = Some(listen(port));
+                        listener = Some(listen(address));
                     }
                     Some(_) => {}
                 }
@@ -202,8 +217,8 @@ async fn serve(port: u16, to: u16, mut orders: mpsc::UnboundedReceiver<(Order, b
     }
 }
 
-fn listen(port: u16) -> TcpListener {
-    bind(port).and_then(|socket| socket.listen(1024)).expect("the port is ours")
+fn listen(address: SocketAddrV4) -> TcpListener {
+    bind(address).and_then(|socket| socket.listen(1024)).expect("the port is ours")
 }
 
 fn close(listener: TcpListener) {

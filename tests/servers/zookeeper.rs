@@ -1,5 +1,7 @@
 //! ZooKeeper: one server, or the members of an ensemble.
 
+mod divided;
+
 use std::env;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -7,8 +9,12 @@ use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub(crate) use self::divided::{Cut, DividedEnsemble};
+use super::clock::Clock;
+use super::disk::Disk;
+use super::etcd::Fsync;
 use super::port::Port;
 use super::process::{find, output};
 use super::server::{Place, Program, Server};
@@ -25,10 +31,14 @@ pub(crate) struct ZooKeeperProgram {
     peer: Option<(Port, Port)>,
     /// All members, as the configuration names them.
     members: String,
+    /// The names of hosts that it knows, and no others; all of the machine if none is given.
+    hosts: Option<String>,
     /// More lines of the configuration.
     lines: Vec<String>,
     /// Clients speak TLS.
     encrypted: bool,
+    /// Killed processes lose nothing without it, and the machine does not crash.
+    fsync: Fsync,
 }
 
 /// Where the programs of the server and its clients are: `tests/interop/install.sh` has put them
@@ -74,9 +84,17 @@ impl Program for ZooKeeperProgram {
         lines.extend(self.lines.iter().cloned());
         let file = place.data().join("zoo.cfg");
         fs::write(&file, lines.join("\n")).expect("a file");
-        // A small process that starts fast. Killed, it loses nothing that was not synced.
+        // A small process that starts fast.
         command.args(["-Xmx160m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
-        command.args(["-Dzookeeper.forceSync=no", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]);
+        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
+        if self.fsync == Fsync::Off {
+            command.arg("-Dzookeeper.forceSync=no");
+        }
+        if let Some(hosts) = &self.hosts {
+            let file = place.data().join("hosts");
+            fs::write(&file, hosts).expect("a file");
+            command.arg(format!("-Djdk.net.hosts.file={}", file.display()));
+        }
         command.arg("-Dznode.container.checkIntervalMs=1000");
         command.args(["-cp", &class_path().expect("installed")]);
         command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(file);
@@ -147,11 +165,37 @@ impl ZooKeeper {
         ZooKeeper::start_alone(lines, true)
     }
 
+    /// A server whose wall clock is told the time.
+    pub(crate) fn start_with_clock() -> (ZooKeeper, Clock) {
+        let mut server = ZooKeeper::alone(Vec::new(), false);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        let clock = Clock::freeze(&mut server, u64::try_from(now.as_micros()).expect("some years"));
+        server.run();
+        (server, clock)
+    }
+
     fn start_alone(lines: Vec<String>, encrypted: bool) -> ZooKeeper {
-        let (id, peer, members) = (0, None, String::new());
-        let server = Server::create(ZooKeeperProgram { id, peer, members, lines, encrypted });
+        let server = ZooKeeper::alone(lines, encrypted);
         server.run();
         server
+    }
+
+    /// A server that is not running yet.
+    fn alone(lines: Vec<String>, encrypted: bool) -> ZooKeeper {
+        let (id, peer, members, hosts, fsync) = (0, None, String::new(), None, Fsync::Off);
+        Server::create(ZooKeeperProgram { id, peer, members, hosts, lines, encrypted, fsync })
+    }
+
+    /// A member that is not running yet.
+    fn member(
+        id: usize,
+        peer: (Port, Port),
+        members: String,
+        hosts: Option<String>,
+        fsync: Fsync,
+    ) -> ZooKeeper {
+        let (peer, lines, encrypted) = (Some(peer), Vec::new(), false);
+        Server::create(ZooKeeperProgram { id, peer, members, hosts, lines, encrypted, fsync })
     }
 
     /// Whether it takes requests.
@@ -193,24 +237,32 @@ pub(crate) struct Ensemble {
 impl Ensemble {
     /// An ensemble that has a leader.
     pub(crate) fn start(count: usize) -> Ensemble {
+        Ensemble::prepare(count, Fsync::Off).run()
+    }
+
+    /// An ensemble whose members wait for their disks, which can be slow.
+    pub(crate) fn start_on_disks(count: usize) -> (Ensemble, Vec<Disk>) {
+        let mut ensemble = Ensemble::prepare(count, Fsync::On);
+        let disks = ensemble.members.iter_mut().map(Disk::put_under).collect();
+        (ensemble.run(), disks)
+    }
+
+    /// Members that are not running yet.
+    fn prepare(count: usize, fsync: Fsync) -> Ensemble {
         let ports: Vec<(Port, Port)> = (0..count).map(|_| (Port::reserve(), Port::reserve())).collect();
         let lines = ports.iter().enumerate().map(|(number, (peer, election))| {
             format!("server.{}=127.0.0.1:{}:{}", number + 1, peer.number(), election.number())
         });
         let lines = lines.collect::<Vec<_>>().join("\n");
-        let members: Vec<ZooKeeper> = ports
-            .into_iter()
-            .enumerate()
-            .map(|(number, peer)| {
-                let (id, members) = (number + 1, lines.clone());
-                let (peer, lines, encrypted) = (Some(peer), Vec::new(), false);
-                Server::create(ZooKeeperProgram { id, peer, members, lines, encrypted })
-            })
-            .collect();
-        thread::scope(|scope| members.iter().for_each(|member| drop(scope.spawn(|| member.run()))));
-        let ensemble = Ensemble { members };
-        ensemble.wait_until_it_serves();
-        ensemble
+        let member = |(number, ports)| ZooKeeper::member(number + 1, ports, lines.clone(), None, fsync);
+        Ensemble { members: ports.into_iter().enumerate().map(member).collect() }
+    }
+
+    /// Starts all members, and waits until one of them leads.
+    fn run(self) -> Ensemble {
+        thread::scope(|scope| self.members.iter().for_each(|member| drop(scope.spawn(|| member.run()))));
+        self.wait_until_it_serves();
+        self
     }
 
     pub(crate) fn wait_until_it_serves(&self) {

@@ -1,4 +1,6 @@
 //! Nobody holds twice, whatever becomes of the members.
+//!
+//! `LEASEHOLD_SECTIONS=20000` asks for longer runs.
 
 use super::members::within;
 use super::*;
@@ -12,7 +14,14 @@ pub(super) fn cases_of_one() -> Vec<(&'static str, Case)> {
 
 /// Cases of an ensemble.
 pub(super) fn cases_of_three() -> Vec<(&'static str, Case)> {
-    cases!("history", [nobody_holds_twice_while_members_die_and_stand_still]).cases
+    cases!(
+        "history",
+        [
+            nobody_holds_twice_while_members_die_and_stand_still,
+            nobody_holds_twice_while_the_leaders_disk_is_slow,
+        ]
+    )
+    .cases
 }
 
 /// Kills a member, or pauses it.
@@ -64,6 +73,29 @@ async fn nobody_holds_twice_while_members_die_and_stand_still(mut ground: Ground
         work.some_more().await;
         heal(member);
         members.wait_until_it_serves();
+    }
+    work.end(faults).await;
+}
+
+/// Each write to the leader's disk takes 150 ms for a while, then it is another's turn.
+async fn nobody_holds_twice_while_the_leaders_disk_is_slow(mut ground: Ground) {
+    // Those of the other cases do not wait for their disks.
+    let (ensemble, disks) = Ensemble::start_on_disks(3);
+    let url = format!("zookeeper://{}/slow?session_timeout=4s", ensemble.hosts());
+    let work = Work::start(async || {
+        let options = ground.options();
+        leasehold::connect_with(&url, options).await.expect("the engine is there")
+    })
+    .await;
+    let mut faults = 0;
+    while work.goes_on() || faults < 3 {
+        let leader = ensemble.leader().port();
+        let number = ensemble.members.iter().position(|member| member.port() == leader).expect("a member");
+        disks[number].slow(ms(150));
+        tokio::time::sleep(ms(2000)).await;
+        disks[number].mend();
+        faults += 1;
+        work.some_more().await;
     }
     work.end(faults).await;
 }

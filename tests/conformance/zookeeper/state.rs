@@ -13,14 +13,17 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_session_whose_node_is_deleted_costs_the_claim_at_once,
             a_waiter_whose_session_ends_queues_again,
             a_session_that_expires_costs_the_claim_before_another_holds,
+            a_session_that_was_deleted_unheard_is_granted_nothing,
             a_short_cut_costs_nothing,
             a_name_that_is_deleted_by_hand_is_lost,
             a_queue_that_is_deleted_by_hand_is_joined_again,
             a_node_that_is_not_ours_is_named,
             many_names_cost_one_session,
+            a_client_that_holds_a_thousand_names_is_hardly_heard,
             a_name_and_one_below_it_do_not_meet,
             names_of_any_kind_are_told_apart,
             what_the_dead_leave_is_swept,
+            a_name_that_nobody_uses_is_swept_after_minutes,
         ]
     )
     .cases
@@ -113,6 +116,33 @@ async fn a_session_that_expires_costs_the_claim_before_another_holds(mut ground:
     }
 }
 
+/// Every write that grants something asks whether the session of the holder is there.
+async fn a_session_that_was_deleted_unheard_is_granted_nothing(mut ground: Ground) {
+    let near = ground.client().await;
+    let proxy = Proxy::start(server(&ground).port());
+    // Its session outlives the cut, and is asked for every other second.
+    let url = ground
+        .url()
+        .replace(&server(&ground).port().to_string(), &proxy.port().to_string())
+        .replace("session_timeout=4s", "session_timeout=20s");
+    let before = sessions(&ground);
+    let far = connect(&url).await;
+    lock(&far, "x", ms(1000)).await.release().await.expect("held");
+    let own: Vec<_> = sessions(&ground).into_iter().filter(|session| !before.contains(session)).collect();
+    assert_eq!(own.len(), 1, "{own:?}");
+    proxy.cut();
+    server(&ground).cli(&["delete", &own[0]]);
+    // It asks for a name that is free before it has heard of its session's end.
+    let mutex = far.mutex("x").expect("a name").lease(ms(10_000));
+    let asking = tokio::spawn(async move { mutex.lock().await });
+    proxy.pass();
+    let held = soon("a lock", asking).await.expect("no panic").expect("granted");
+    let other = near.mutex("x").expect("a name").try_lock().await.expect("an answer");
+    assert!(other.is_none(), "two hold the name, one of them by a session that is gone");
+    assert_eq!(held.standing(), Standing::Held);
+    held.release().await.expect("held");
+}
+
 async fn a_short_cut_costs_nothing(ground: Ground) {
     let (far, proxy) = behind(&ground).await;
     let held = lock(&far, "x", ms(30_000)).await;
@@ -180,6 +210,39 @@ async fn many_names_cost_one_session(mut ground: Ground) {
     }
 }
 
+/// A number that the server tells.
+fn figure(ground: &Ground, name: &str) -> u64 {
+    let told = server(ground).ask("mntr");
+    let line = told.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{told}"));
+    line.trim().parse::<f64>().expect("a number") as u64
+}
+
+/// What holding costs is the session's, not the names'.
+async fn a_client_that_holds_a_thousand_names_is_hardly_heard(ground: Ground) {
+    ground.bench_of::<SingleServer>().server.spoil();
+    let before = (figure(&ground, "zk_num_alive_connections"), figure(&ground, "zk_watch_count"));
+    // As it is unless a URL says otherwise.
+    let client = connect(&ground.url().replace("session_timeout=4s", "session_timeout=10s")).await;
+    let mut guards = Vec::new();
+    for n in 0..1000 {
+        guards.push(lock(&client, &format!("x{n}"), ms(30_000)).await);
+    }
+    let connections = figure(&ground, "zk_num_alive_connections") - before.0;
+    let watches = figure(&ground, "zk_watch_count") - before.1;
+    // Longer than a round of renewals.
+    let (requests, started) = (figure(&ground, "zk_packets_received"), std::time::Instant::now());
+    tokio::time::sleep(ms(12_000)).await;
+    let requests = figure(&ground, "zk_packets_received") - requests;
+    let per_second = requests as f64 / started.elapsed().as_secs_f64();
+    println!(
+        "1,000 names: {} sessions, {connections} connections, {watches} watches, {per_second:.1} requests/s",
+        sessions(&ground).len()
+    );
+    assert!(sessions(&ground).len() == 1 && connections == 1 && watches <= 2);
+    assert!(per_second < 8.0, "{per_second} requests a second");
+    assert!(guards.iter().all(Guard::is_held));
+}
+
 async fn a_name_and_one_below_it_do_not_meet(mut ground: Ground) {
     let (one, two) = (ground.client().await, ground.client().await);
     let above = lock(&one, "a", ms(30_000)).await;
@@ -230,4 +293,38 @@ async fn what_the_dead_leave_is_swept(mut ground: Ground) {
     })
     .await;
     drop(client);
+}
+
+/// Its version would start again with the next node: nobody may remember it then.
+async fn a_name_that_nobody_uses_is_swept_after_minutes(_: Ground) {
+    let (server, clock) = ZooKeeper::start_with_clock();
+    let url = format!("zookeeper://127.0.0.1:{}/swept?session_timeout=4s", server.port());
+    let client = connect(&url).await;
+    let first = lock(&client, "x", ms(30_000)).await;
+    let token = first.token();
+    first.release().await.expect("held");
+    let held = lock(&client, "y", ms(30_000)).await;
+    let find = |name: &str| {
+        let listed = server.cli(&["ls", "-R", "/swept/n"]);
+        let end = format!("/{name}");
+        listed.lines().find(|line| line.ends_with(&end)).map(str::to_owned)
+    };
+    assert!(find("x").is_some(), "it is emptied and not deleted");
+    // Clients sweep soon after they have connected.
+    for (minutes, swept) in [(4, false), (2, true)] {
+        clock.advance(ms(minutes * 60_000));
+        let sweeper = connect(&url).await;
+        if swept {
+            until("it is gone", async || find("x").is_none()).await;
+        } else {
+            tokio::time::sleep(ms(4500)).await;
+            assert!(find("x").is_some(), "somebody may remember it");
+        }
+        drop(sweeper);
+    }
+    assert!(find("y").is_some() && held.is_held(), "somebody holds it");
+    let again = soon("a lock", lock(&client, "x", ms(30_000))).await;
+    assert!(again.token() > token, "versions start again, tokens do not");
+    again.release().await.expect("held");
+    held.release().await.expect("held");
 }
