@@ -299,19 +299,21 @@ pub(crate) async fn counts(mut ground: Ground) -> Option<Ground> {
     None
 }
 
-/// The ground, if its engine has elections and latches; if not, it must refuse them.
+/// The ground, if its engine has elections; if not, it must refuse them.
 pub(crate) async fn elects(mut ground: Ground) -> Option<Ground> {
-    let promises = ground.promises();
-    if promises.elects && promises.cells {
+    if ground.promises().elects {
         return Some(ground);
     }
-    let client = ground.client().await;
-    if !promises.elects {
-        refuses(client.election("x"));
+    refuses(ground.client().await.election("x"));
+    None
+}
+
+/// The ground, if its engine has cells, which latches are made of; if not, it must refuse them.
+pub(crate) async fn latches(mut ground: Ground) -> Option<Ground> {
+    if ground.promises().cells {
+        return Some(ground);
     }
-    if !promises.cells {
-        refuses(client.latch("x", 3));
-    }
+    refuses(ground.client().await.latch("x", 3));
     None
 }
 

@@ -11,7 +11,7 @@ use crate::wire::Fault;
 use crate::{Group, cases};
 
 pub(crate) fn group() -> Group {
-    cases!(
+    let mut group = cases!(
         "leader",
         crate::bench::elects,
         [
@@ -30,10 +30,15 @@ pub(crate) fn group() -> Group {
             leading_stops_when_told_to,
             a_dropped_leader_resigns,
             a_candidate_waits_through_an_outage,
-            a_latch_opens_at_zero_and_stays_open,
-            a_latch_with_another_count_is_refused,
         ]
-    )
+    );
+    let latches = cases!(
+        "leader",
+        crate::bench::latches,
+        [a_latch_opens_at_zero_and_stays_open, a_latch_with_another_count_is_refused]
+    );
+    group.cases.extend(latches.cases);
+    group
 }
 
 async fn there_is_one_leader_and_everybody_sees_it(mut ground: Ground) {
