@@ -1,4 +1,7 @@
-//! Locks of a ZooKeeper ensemble, shared with Curator and kazoo.
+//! Names of a ZooKeeper ensemble, shared with Curator and kazoo.
+
+mod elections;
+mod semaphores;
 
 use std::fs;
 use std::pin::Pin;
@@ -18,9 +21,10 @@ type Case = fn(ZooKeeper) -> Pin<Box<dyn Future<Output = ()>>>;
 
 macro_rules! zookeeper_cases {
     ([$($case:ident),* $(,)?]) => {
-        vec![$((stringify!($case), (|server| Box::pin($case(server))) as Case)),*]
+        vec![$((stringify!($case), (|server| Box::pin($case(server))) as crate::zookeeper::Case)),*]
     };
 }
+use zookeeper_cases;
 
 /// The name that all share.
 const NAME: &str = "jobs/nightly";
@@ -33,7 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         .any(|version| version.path().join("site-packages/kazoo").is_dir());
     let missing = (!kazoo).then(|| "kazoo (tests/interop/install.sh, python)".to_owned());
     let ignored = may_ignore(ZooKeeper::missing().or(missing).as_deref());
-    let cases = zookeeper_cases!([
+    let locks = zookeeper_cases!([
         curators_release_lets_us_in,
         our_release_lets_curator_in,
         a_curator_that_dies_lets_us_in,
@@ -45,12 +49,16 @@ pub(crate) fn trials() -> Vec<Trial> {
         readers_of_curator_share_with_ours_and_writers_do_not,
         kazoo_that_was_not_told_of_our_nodes_does_not_wait_for_us,
         curator_and_kazoo_do_not_exclude_each_other,
+        kazoo_need_not_be_told_of_nodes_that_are_called_as_its_own,
     ]);
-    let trial = |(case, run): (&str, Case)| {
+    let groups = [("locks", locks), ("elections", elections::all()), ("semaphores", semaphores::all())];
+    let cases =
+        groups.into_iter().flat_map(|(group, cases)| cases.into_iter().map(move |case| (group, case)));
+    let trial = |(group, (case, run)): (&str, (&str, Case))| {
         let once = move || run_once(async move { run(ZooKeeper::start()).await });
-        Trial::test(format!("zookeeper::{case}"), move || patiently(once)).with_ignored_flag(ignored)
+        Trial::test(format!("zookeeper::{group}::{case}"), move || patiently(once)).with_ignored_flag(ignored)
     };
-    cases.into_iter().map(trial).collect()
+    cases.map(trial).collect()
 }
 
 const fn ms(milliseconds: u64) -> Duration {
@@ -71,7 +79,7 @@ async fn start(program: &str, arguments: &[&str]) -> Stranger {
     stranger
 }
 
-/// A process with Curator: `mutex`, `read` or `write`.
+/// A process with Curator: `mutex`, `read`, `write`, `latch`, or the permits of a semaphore.
 async fn curator(server: &ZooKeeper, kind: &str) -> Stranger {
     let (host, jars) = (format!("127.0.0.1:{}", server.port()), class_path().expect("installed"));
     let quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off";
@@ -79,7 +87,7 @@ async fn curator(server: &ZooKeeper, kind: &str) -> Stranger {
     start("java", &["-XX:TieredStopAtLevel=1", quiet, "-cp", &jars, "Curator", &host, &path, kind]).await
 }
 
-/// A process with kazoo, told of the nodes of others or not.
+/// A process with kazoo, told of the nodes of others or not; or with its `election`.
 async fn kazoo(server: &ZooKeeper, patterns: &[&str]) -> Stranger {
     let python = installed("python/bin/python");
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/python/kazoo_lock.py");
@@ -92,7 +100,11 @@ async fn kazoo(server: &ZooKeeper, patterns: &[&str]) -> Stranger {
 const CURATORS: &[&str] = &["-lock-"];
 
 async fn until_waiting(client: &Client, waiting: u32) {
-    while client.look(Family::Lock, NAME).await.expect("a look").waiting != waiting {
+    until_waiting_for(Family::Lock, client, waiting).await;
+}
+
+async fn until_waiting_for(family: Family, client: &Client, waiting: u32) {
+    while client.look(family, NAME).await.expect("a look").waiting != waiting {
         tokio::time::sleep(ms(5)).await;
     }
 }
@@ -102,8 +114,12 @@ async fn assert_free(client: &Client) {
     assert!(view.claims.is_empty() && view.waiting == 0, "something is left behind: {view:?}");
 }
 
-async fn their_release_lets_us_in(server: &ZooKeeper, mut stranger: Stranger) {
-    let (one, two) = (client(server, "raw").await, client(server, "raw").await);
+async fn their_release_lets_us_in(server: &ZooKeeper, stranger: Stranger) {
+    their_release_lets_us_in_with("raw", server, stranger).await;
+}
+
+async fn their_release_lets_us_in_with(raw: &str, server: &ZooKeeper, mut stranger: Stranger) {
+    let (one, two) = (client(server, raw).await, client(server, raw).await);
     assert_eq!(stranger.ask("take").await, "held");
     let mutex = one.mutex(NAME).expect("a name");
     assert!(mutex.try_lock().await.expect("an answer").is_none());
@@ -124,8 +140,12 @@ async fn their_release_lets_us_in(server: &ZooKeeper, mut stranger: Stranger) {
     assert_free(&one).await;
 }
 
-async fn our_release_lets_them_in(server: &ZooKeeper, mut stranger: Stranger) {
-    let ours = client(server, "raw").await;
+async fn our_release_lets_them_in(server: &ZooKeeper, stranger: Stranger) {
+    our_release_lets_them_in_with("raw", server, stranger).await;
+}
+
+async fn our_release_lets_them_in_with(raw: &str, server: &ZooKeeper, mut stranger: Stranger) {
+    let ours = client(server, raw).await;
     let guard = ours.mutex(NAME).expect("a name").lease(ms(3000)).lock().await.expect("held");
     assert_eq!(stranger.ask("try").await, "busy");
     stranger.tell("take");
@@ -275,4 +295,17 @@ async fn curator_and_kazoo_do_not_exclude_each_other(server: ZooKeeper) {
     // We see both.
     let ours = client(&server, "raw").await;
     assert!(ours.mutex(NAME).expect("a name").try_lock().await.expect("an answer").is_none());
+}
+
+/// It sees nodes that are called as its own, and needs no patterns.
+async fn kazoo_need_not_be_told_of_nodes_that_are_called_as_its_own(server: ZooKeeper) {
+    let stranger = kazoo(&server, &[]).await;
+    their_release_lets_us_in_with("raw=kazoo", &server, stranger).await;
+    let stranger = kazoo(&server, &[]).await;
+    our_release_lets_them_in_with("raw=kazoo", &server, stranger).await;
+    // Nor do those of ours that were told otherwise.
+    let (ours, other) = (client(&server, "raw=kazoo").await, client(&server, "raw").await);
+    let guard = ours.mutex(NAME).expect("a name").lock().await.expect("held");
+    assert!(other.mutex(NAME).expect("a name").try_lock().await.expect("an answer").is_none());
+    guard.release().await.expect("released");
 }

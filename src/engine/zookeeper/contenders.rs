@@ -4,7 +4,9 @@
 //! | --- | --- |
 //! | Curator, `InterProcessMutex` | `_c_UUID-lock-0000000007` |
 //! | Curator, `InterProcessReadWriteLock` | `_c_UUID-__READ__0000000007`, `_c_UUID-__WRIT__0000000008` |
-//! | kazoo, `Lock`, `ReadLock` | `HEX__lock__0000000007`, `HEX__rlock__0000000007` |
+//! | Curator, `LeaderLatch` | `_c_UUID-latch-0000000007` |
+//! | Curator, `InterProcessSemaphoreV2` | `locks/_c_UUID-lock-0000000007`, `leases/_c_UUID-lease-0000000008` |
+//! | kazoo, `Lock` and `Election`, `ReadLock` | `HEX__lock__0000000007`, `HEX__rlock__0000000007` |
 //! | go-zookeeper, `Lock` | `_c_HEX-lock-0000000007` |
 //!
 //! Whoever has the lowest number holds the name, together with the readers after it.
@@ -24,12 +26,14 @@ pub(super) struct Contender {
     number: i32,
 }
 
-const MARKS: [(&str, Wants); 5] = [
+const MARKS: [(&str, Wants); 7] = [
     ("lock-", Wants::All),
     ("__lock__", Wants::All),
     ("__WRIT__", Wants::All),
     ("__READ__", Wants::Read),
     ("__rlock__", Wants::Read),
+    ("latch-", Wants::All),
+    ("lease-", Wants::All),
 ];
 
 impl Contender {
@@ -85,6 +89,8 @@ mod tests {
         assert_eq!(wants(&format!("{uuid}-__READ__0000000003")), Some((Wants::Read, 3)));
         assert_eq!(wants(&format!("{uuid}-__WRIT__-2147483648")), Some((Wants::All, i32::MIN)));
         assert_eq!(wants(&format!("{uuid}-lock--2147483648")), Some((Wants::All, i32::MIN)));
+        assert_eq!(wants(&format!("{uuid}-latch-0000000005")), Some((Wants::All, 5)));
+        assert_eq!(wants(&format!("{uuid}-lease-0000000006")), Some((Wants::All, 6)));
         for other in
             ["locks", "lock-", "lock-12", "leases", "lock-00000000x1", "x-72057594037927936-0000000001"]
         {

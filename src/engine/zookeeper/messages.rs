@@ -40,6 +40,10 @@ pub(super) enum Request {
         path: String,
         watch: bool,
     },
+    /// With a watch that tells when there are others.
+    Children {
+        path: String,
+    },
     /// Tells of every change of a node, or of all nodes below it.
     AddWatch {
         path: String,
@@ -108,6 +112,7 @@ impl Request {
             Request::Create { .. } => 15,
             Request::Delete { .. } => 2,
             Request::Exists { .. } => 3,
+            Request::Children { .. } => 8,
             Request::AddWatch { .. } => 106,
             Request::RemoveWatches { .. } => 18,
             Request::Multi(_) => 14,
@@ -125,6 +130,7 @@ impl Request {
             Request::Create { path, data, mode, access } => create(w, path, data, *mode, *access),
             Request::Delete { path, version } => drop(w.text(path).int(*version)),
             Request::Exists { path, watch } => drop(w.text(path).flag(*watch)),
+            Request::Children { path } => drop(w.text(path).flag(true)),
             Request::AddWatch { path, below } => drop(w.text(path).int(i32::from(*below))),
             // Of any kind.
             Request::RemoveWatches { path } => drop(w.text(path).int(3)),

@@ -38,3 +38,10 @@ pub(super) const RAW: Guarantees = Guarantees {
 
 /// The same where they are read-write locks.
 pub(super) const RAW_RWLOCK: Guarantees = Guarantees { shares: true, ..RAW };
+
+/// The same where they are semaphores.
+pub(super) const RAW_SEMAPHORE: Guarantees =
+    Guarantees { counts: true, wakes: "by a watch on the one before it, and on the permits", ..RAW };
+
+/// The same where they are elections.
+pub(super) const RAW_ELECTION: Guarantees = Guarantees { elects: true, ..RAW };

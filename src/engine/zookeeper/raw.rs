@@ -1,9 +1,9 @@
-//! Locks that are shared with Curator, kazoo and others that use ZooKeeper's recipe.
+//! Names that are shared with Curator, kazoo and others that use ZooKeeper's recipes.
 //!
 //! A contender for the name `N` is a node below the node `N`, with a number that the servers give.
 //! Whoever has the lowest number holds the name: see `contenders`. A node belongs to the session of
 //! its client and goes with it. All claims of a client share one session, so a claim that is not
-//! renewed any more is ended by its client.
+//! renewed any more is ended by its client. How a claim is asked for is in `raw_ask`.
 //!
 //! What this mode does better than those it shares names with: a waiter asks a majority whether its
 //! node is still there before it believes that it holds, a node that was made without our hearing
@@ -18,58 +18,57 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::contenders::{Contender, Wants, in_order, waits_for};
-use super::messages::{ANY, Event, Get, Got, Mode, Op, Request, What};
+use super::contenders::Wants;
+use super::messages::{ANY, Event, Mode, Op, Request, What};
 use super::promises::ENGINE;
-use super::raw_nodes::{check, create, find, look_later, uuid};
-use super::requests::{Done, Fresh, Requests};
+use super::raw_nodes::{Node, check, find, look_later};
+use super::requests::{Done, Requests};
 use super::url::RawKind;
 use super::wire::Said;
-use crate::claim::{Answer, Ask, Grant, OwnerId, Pause, Refused, Released, WHOLE};
+use crate::claim::{Answer, Grant, OwnerId, Refused, Released};
 use crate::clock::{Moment, SystemClock, sleep_until};
 use crate::engine::sessions::store::Session as _;
 use crate::engine::sessions::{Attempt, Failure, Heard, now};
 use crate::engine::{Hint, Life, Renewal, Renewed};
 use crate::error::{Error, Result};
-use crate::name::{Family, Name};
-
-/// A waiter that hears nothing asks again after this long.
-const ASK_AGAIN: Pause = Pause { at_most: Duration::from_secs(5) };
-/// A waiter that has not asked again for this long has given up, and its word was lost.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::name::Name;
 
 /// One client that shares names with others.
 #[derive(Debug)]
 pub(super) struct Raw {
     pub(super) requests: Arc<Requests>,
-    kind: RawKind,
+    pub(super) kind: RawKind,
     table: Mutex<Table>,
     /// Something ends earlier than was thought.
     sooner: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    own: HashMap<OwnerId, Own>,
+pub(super) struct Table {
+    pub(super) own: HashMap<OwnerId, Own>,
     /// Who waits for which node to go.
-    watched: HashMap<String, Vec<OwnerId>>,
+    pub(super) watched: HashMap<String, Vec<OwnerId>>,
 }
 
 /// A contender of ours.
 #[derive(Clone, Debug)]
-struct Own {
-    name: Name,
-    /// Tells it from all others.
-    id: String,
+pub(super) struct Own {
+    pub(super) name: Name,
+    /// How the names of its nodes start, which tells them from all others.
+    pub(super) mark: String,
     /// The session that it is in.
-    seat: u64,
-    wants: Wants,
-    /// Its path and the change that made it, once they are known.
-    node: Option<(String, u64)>,
+    pub(super) seat: u64,
+    pub(super) wants: Wants,
+    /// Out of how many permits it wants one.
+    pub(super) capacity: u32,
+    /// The node that is its claim, once that is known.
+    pub(super) node: Option<Node>,
+    /// Its node in the line before a semaphore, as long as it stands there.
+    pub(super) turn: Option<Node>,
     /// The token that it was granted, if it was.
-    token: u64,
+    pub(super) token: u64,
     /// When it is to be deleted unless somebody asks for it before.
-    ends: Moment,
+    pub(super) ends: Moment,
 }
 
 impl Raw {
@@ -90,7 +89,7 @@ impl Raw {
         raw
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,7 +106,7 @@ impl Raw {
     }
 
     fn take(&self, event: &Event) {
-        if event.what == What::Deleted || event.what == What::Written {
+        if event.what != What::Created {
             let owners = self.table().watched.remove(&event.path).unwrap_or_default();
             owners.into_iter().for_each(|owner| self.hint(Hint::Wake(owner)));
         }
@@ -128,123 +127,22 @@ impl Raw {
         Ok(path)
     }
 
-    fn wants(&self, ask: &Ask) -> Result<Wants> {
-        let reads = ask.weight != ask.capacity;
-        match self.kind {
-            _ if !ask.lock_delay.is_zero() => Err(unsupported("has no lock delays in raw mode")),
-            RawKind::Mutex if reads => {
-                Err(unsupported("shares mutexes with `raw`; read-write locks are shared with `raw=rwlock`"))
-            }
-            RawKind::ReadWrite if reads && (ask.weight != 1 || ask.capacity != WHOLE) => {
-                Err(unsupported("shares read-write locks only with `raw=rwlock`"))
-            }
-            _ if reads => Ok(Wants::Read),
-            _ => Ok(Wants::All),
-        }
-    }
-
-    /// Asks for a claim, or asks again.
-    pub(super) async fn acquire(self: Arc<Self>, name: Name, ask: Ask) -> Result<Answer> {
-        if name.family() != Family::Lock {
-            return Err(unsupported("shares locks only in raw mode; leave out `raw`"));
-        }
-        let (directory, wants) = (self.directory(&name)?, self.wants(&ask)?);
-        loop {
-            match self.acquire_once(&name, &directory, wants, &ask).await {
-                // The node went with its session: it queues again.
-                Err(Failure::SessionEnded) => drop(self.table().own.remove(&ask.owner)),
-                answer => return answer.map_err(|failure| failure.into_error(ENGINE)),
-            }
-        }
-    }
-
-    async fn acquire_once(&self, name: &Name, directory: &str, wants: Wants, ask: &Ask) -> Attempt<Answer> {
-        let connected = self.requests.connected().await?;
-        let started = now();
-        connected.session.use_until(started + ask.answer_within + ask.lease);
-        let seat = connected.session.seat();
-        let known = self.table().own.get(&ask.owner).filter(|own| own.seat == seat).cloned();
-        let is_new = known.is_none();
-        let mut own = match known {
-            Some(own) => own,
-            None => {
-                let ends = started + PATIENCE.max(ask.lease);
-                Own { name: name.clone(), id: uuid()?, seat, wants, node: None, token: 0, ends }
-            }
-        };
-        // Noted before it is sent: whoever gives up finds it.
-        self.note(ask.owner, own.clone());
-        let (path, change) = match own.node.clone() {
-            Some(node) => node,
-            None => {
-                let node = match is_new {
-                    true => {
-                        let kind = (self.kind, own.wants, own.id.as_str());
-                        let label = ask.holder.label.as_bytes();
-                        create(&self.requests, &connected, directory, kind, label).await?
-                    }
-                    // An answer was lost.
-                    false => {
-                        let found = find(&self.requests, &connected, directory, &own.id).await?;
-                        found.ok_or(Failure::SessionEnded)?
-                    }
-                };
-                own.node = Some(node.clone());
-                self.note(ask.owner, own.clone());
-                node
-            }
-        };
-        let mut how = if is_new { Fresh::Already } else { Fresh::Vouched };
-        loop {
-            let gets = [Get::Data(path.clone()), Get::Children(directory.to_owned())];
-            let mut got = self.requests.read(&gets, how).await?.into_iter();
-            let (Some(Got::Data(_, stat)), Some(Got::Children(children))) = (got.next(), got.next()) else {
-                return Err(Failure::SessionEnded);
-            };
-            if stat.session != connected.link.id || stat.created.cast_unsigned() != change {
-                return Err(Failure::SessionEnded);
-            }
-            let mine = path.rsplit('/').next().and_then(Contender::parse).ok_or(Failure::SessionEnded)?;
-            let all = in_order(&children);
-            let Some(before) = waits_for(&mine, &all) else {
-                // What was read may be old: a majority says whether it is still there.
-                if !is_new {
-                    check(&self.requests, &connected, &path).await?;
-                }
-                own.ends = started + ask.lease;
-                if own.token == 0 {
-                    own.token = change;
-                }
-                let grant = Grant { token: own.token, tokens: 1 };
-                self.note(ask.owner, own);
-                return Ok(Answer::Granted(grant));
-            };
-            if !ask.wait {
-                self.leave(ask.owner).await?;
-                return Ok(Answer::Busy(ASK_AGAIN));
-            }
-            let before = format!("{directory}/{}", before.node);
-            self.table().watched.entry(before.clone()).or_default().push(ask.owner);
-            let opened = connected.link.send(Request::Exists { path: before.clone(), watch: true });
-            match self.requests.within(&connected, opened).await? {
-                Ok(_) => {
-                    own.ends = started + PATIENCE;
-                    self.note(ask.owner, own);
-                    return Ok(Answer::Queued(ASK_AGAIN));
-                }
-                // It has gone meanwhile.
-                Err(Said::NoNode) => {
-                    self.table().watched.remove(&before);
-                    how = Fresh::Already;
-                }
-                Err(said) => return Err(self.requests.failed(&said)),
-            }
-        }
-    }
-
-    fn note(&self, owner: OwnerId, own: Own) {
+    pub(super) fn note(&self, owner: OwnerId, own: Own) {
         self.table().own.insert(owner, own);
         self.sooner.notify_one();
+    }
+
+    /// Forgets a contender of which a node is gone. What is left of it is deleted.
+    pub(super) async fn abandon(&self, owner: OwnerId) {
+        let own = self.table().own.get(&owner).cloned();
+        if self.leave(owner).await.is_err()
+            && let Some(own) = self.table().own.remove(&owner).or(own)
+            && let Ok(directory) = self.directory(&own.name)
+        {
+            for (directory, _) in places(self.kind, &directory, &own) {
+                look_later(&self.requests, directory, own.mark.clone());
+            }
+        }
     }
 
     /// Gives a claim back, or leaves the queue.
@@ -252,34 +150,47 @@ impl Raw {
         self.leave(owner).await.map_err(|failure| failure.into_error(ENGINE))
     }
 
-    async fn leave(&self, owner: OwnerId) -> Attempt<Released> {
+    pub(super) async fn leave(&self, owner: OwnerId) -> Attempt<Released> {
         let Some(own) = self.table().own.get(&owner).cloned() else { return Ok(Released::Nothing) };
         let connected = self.requests.connected().await?;
-        if own.seat != connected.session.seat() {
-            // It went with its session.
-            self.table().own.remove(&owner);
-            return Ok(Released::Nothing);
-        }
-        let node = match own.node {
-            Some((path, _)) => Some(path),
-            None => {
-                let directory = self.directory(&own.name)?;
-                look_later(&self.requests, directory.clone(), &own.id);
-                find(&self.requests, &connected, &directory, &own.id).await?.map(|(path, _)| path)
+        let mut released = Released::Nothing;
+        // Otherwise it went with its session.
+        if own.seat == connected.session.seat() {
+            let directory = self.directory(&own.name)?;
+            for (directory, node) in places(self.kind, &directory, &own) {
+                let path = match node {
+                    Some((path, _)) => path,
+                    None => {
+                        look_later(&self.requests, directory.clone(), own.mark.clone());
+                        match find(&self.requests, &connected, &directory, &own.mark).await? {
+                            Some((path, _)) => path,
+                            None => continue,
+                        }
+                    }
+                };
+                let deleted = connected.link.send(Request::Delete { path, version: ANY });
+                match self.requests.within(&connected, deleted).await? {
+                    Ok(_) => released = Released::Claim,
+                    Err(Said::NoNode) => {}
+                    Err(said) => return Err(self.requests.failed(&said)),
+                }
             }
-        };
-        let Some(path) = node else {
-            self.table().own.remove(&owner);
-            return Ok(Released::Nothing);
-        };
-        let deleted = connected.link.send(Request::Delete { path, version: ANY });
-        let released = match self.requests.within(&connected, deleted).await? {
-            Ok(_) => Released::Claim,
-            Err(Said::NoNode) => Released::Nothing,
-            Err(said) => return Err(self.requests.failed(&said)),
-        };
+        }
         self.table().own.remove(&owner);
         Ok(released)
+    }
+
+    /// Changes what a leader says.
+    pub(super) async fn proclaim(self: Arc<Self>, owner: OwnerId, value: Arc<[u8]>) -> Result<Answer> {
+        let own = self.table().own.get(&owner).filter(|own| own.token != 0).cloned();
+        let Some(Own { node: Some((path, _)), token, .. }) = own else {
+            return Ok(Answer::Refused(Refused::NotHeld));
+        };
+        let written = self.requests.write(&[Op::Set(path, value.to_vec(), ANY)]).await;
+        Ok(match written.map_err(|failure| failure.into_error(ENGINE))? {
+            Done::Yes(_) => Answer::Granted(Grant { token, tokens: 1 }),
+            Done::No(..) => Answer::Refused(Refused::NotHeld),
+        })
     }
 
     /// Makes a reader of a writer, as Curator does: a node of the other kind with the same number.
@@ -375,15 +286,21 @@ impl Raw {
     /// Whose node this is, if it is one of ours.
     pub(super) fn owner_of(&self, path: &str) -> Option<OwnerId> {
         let table = self.table();
-        let is_it = |own: &Own| own.node.as_ref().is_some_and(|(other, _)| other == path);
+        let is_it = |own: &Own| [&own.node, &own.turn].into_iter().flatten().any(|(other, _)| other == path);
         table.own.iter().find(|(_, own)| is_it(own)).map(|(owner, _)| *owner)
+    }
+
+    /// How many permits a name has, by those of ours who want one.
+    pub(super) fn capacity_of(&self, name: &Name) -> Option<u32> {
+        self.table().own.values().find(|own| own.name == *name).map(|own| own.capacity)
     }
 
     /// Deletes all nodes of this client.
     pub(super) async fn close(&self) {
         let paths: Vec<String> = {
             let mut table = self.table();
-            table.own.drain().filter_map(|(_, own)| own.node).map(|(path, _)| path).collect()
+            let nodes = table.own.drain().flat_map(|(_, own)| [own.node, own.turn]);
+            nodes.flatten().map(|(path, _)| path).collect()
         };
         if !self.requests.supervisor.connected_now().is_some_and(|connected| connected.is_up()) {
             // They end with the session.
@@ -393,6 +310,22 @@ impl Raw {
             self.requests.write(&[Op::Delete(path, ANY)]).await.ok();
         }
     }
+}
+
+/// The line before a semaphore, below its node.
+pub(super) const LINE: &str = "locks";
+/// The permits of a semaphore, below its node.
+pub(super) const PERMITS: &str = "leases";
+
+/// The directories in which a contender has a node, or may have one, and the node if it is known.
+fn places(kind: RawKind, directory: &str, own: &Own) -> Vec<(String, Option<Node>)> {
+    if kind != RawKind::Semaphore {
+        return vec![(directory.to_owned(), own.node.clone())];
+    }
+    let permit = (format!("{directory}/{PERMITS}"), own.node.clone());
+    // Whoever holds has left the line.
+    let turn = (own.token == 0).then(|| (format!("{directory}/{LINE}"), own.turn.clone()));
+    [permit].into_iter().chain(turn).collect()
 }
 
 pub(super) fn unsupported(what: &str) -> Error {

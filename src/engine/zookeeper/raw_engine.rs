@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 
 use super::connection::Ensemble;
 use super::paths::Paths;
-use super::promises::{RAW, RAW_RWLOCK};
+use super::promises::{RAW, RAW_ELECTION, RAW_RWLOCK, RAW_SEMAPHORE};
 use super::raw::{Raw, unsupported};
 use super::requests::Requests;
 use super::url::{Place, RawKind};
@@ -22,6 +22,8 @@ use crate::name::{Family, Name};
 
 const NO_CELLS: &str = "has no cells in raw mode; leave out `raw`";
 const NO_NAMES: &str = "can not list names in raw mode: any node may be one";
+const NO_LOG: &str = "has no observers in raw mode: nobody writes down who led, and a watch does not tell \
+                      what a leader has said, so an observer would miss some; ask who leads";
 const NO_CHANGE: &str = "can not change a claim in raw mode; leave out `raw`";
 
 /// Connects to the ensemble.
@@ -55,6 +57,8 @@ impl Engine for RawEngine {
         match self.kind {
             RawKind::Mutex => RAW,
             RawKind::ReadWrite => RAW_RWLOCK,
+            RawKind::Semaphore => RAW_SEMAPHORE,
+            RawKind::Latch | RawKind::Kazoo => RAW_ELECTION,
         }
     }
 
@@ -81,6 +85,7 @@ impl Engine for RawEngine {
 
     fn alter<'a>(&'a self, _: &'a Name, owner: OwnerId, alteration: Alteration) -> Reply<'a, Answer> {
         match alteration {
+            Alteration::Value(value) => Box::pin(Arc::clone(&self.raw).proclaim(owner, value)),
             Alteration::Downgrade { token, .. } => Box::pin(Arc::clone(&self.raw).downgrade(owner, token)),
             _ => refused(NO_CHANGE),
         }
@@ -120,8 +125,8 @@ impl Engine for RawEngine {
         refused(NO_CELLS)
     }
 
-    fn watch<'a>(&'a self, _: &'a Name, _: Watching) -> Reply<'a, ()> {
-        refused(NO_CELLS)
+    fn watch<'a>(&'a self, name: &'a Name, _: Watching) -> Reply<'a, ()> {
+        refused(if name.family() == Family::Election { NO_LOG } else { NO_CELLS })
     }
 
     fn connection(&self, _: &Name) -> Connection {

@@ -18,33 +18,56 @@ use crate::random;
 const LOOKS: u32 = 3;
 const LOOK_AGAIN: Duration = Duration::from_secs(4);
 
-/// Four groups of random digits, as others write them.
-pub(super) fn uuid() -> Result<String> {
+/// A node of ours: its path, and the change that made it.
+pub(super) type Node = (String, u64);
+
+/// How the names of all nodes of a contender start, as others write them. No two have the same.
+pub(super) fn mark(kind: RawKind) -> Result<String> {
     let (a, b) = (random::number()?, random::number()?);
-    Ok(format!(
+    let uuid = format!(
         "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
         a >> 32,
         (a >> 16) & 0xffff,
         a & 0xfff,
         0x8000 | ((b >> 48) & 0x3fff),
         b & 0xffff_ffff_ffff
-    ))
+    );
+    Ok(match kind {
+        RawKind::Kazoo => uuid.replace('-', ""),
+        _ => format!("_c_{uuid}-"),
+    })
 }
 
-/// Makes the node of a contender, and the directories that it is in.
-pub(super) async fn create(
-    requests: &Requests,
-    connected: &Connected<Member>,
-    directory: &str,
-    (kind, wants, id): (RawKind, Wants, &str),
-    data: &[u8],
-) -> Attempt<(String, u64)> {
-    let base = match (kind, wants) {
+/// What follows the mark in the name of a node, before its number.
+pub(super) fn base(kind: RawKind, wants: Wants) -> &'static str {
+    match (kind, wants) {
         (RawKind::Mutex, _) => "lock-",
         (RawKind::ReadWrite, Wants::Read) => "__READ__",
         (RawKind::ReadWrite, Wants::All) => "__WRIT__",
-    };
-    let path = format!("{directory}/_c_{id}-{base}");
+        (RawKind::Semaphore, _) => "lease-",
+        (RawKind::Latch, _) => "latch-",
+        (RawKind::Kazoo, _) => "__lock__",
+    }
+}
+
+/// What kind of directories nodes are made in.
+pub(super) fn directories(kind: RawKind) -> Mode {
+    match kind {
+        // It remembers that a directory is there, and fails when it is not.
+        RawKind::Kazoo => Mode::Persistent,
+        _ => Mode::Container,
+    }
+}
+
+/// Makes a node that has a number after its name, and the directories that it is in.
+pub(super) async fn create(
+    requests: &Requests,
+    connected: &Connected<Member>,
+    (directory, kind): (&str, Mode),
+    name: &str,
+    data: &[u8],
+) -> Attempt<Node> {
+    let path = format!("{directory}/{name}");
     loop {
         let (data, access) = (data.to_vec(), requests.access());
         let mode = Mode::EphemeralSequential;
@@ -56,8 +79,8 @@ pub(super) async fn create(
                 let (path, stat) = read.map_err(|said| requests.failed(&said))?;
                 return Ok((path, stat.created.cast_unsigned()));
             }
-            // The servers delete a directory of this kind when it is empty.
-            Err(Said::NoNode) => requests.make_directory(directory, Mode::Container).await?,
+            // The servers delete a container when it is empty.
+            Err(Said::NoNode) => requests.make_directory(directory, kind).await?,
             Err(said) => return Err(requests.failed(&said)),
         }
     }
@@ -68,15 +91,33 @@ pub(super) async fn find(
     requests: &Requests,
     connected: &Connected<Member>,
     directory: &str,
-    id: &str,
-) -> Attempt<Option<(String, u64)>> {
+    mark: &str,
+) -> Attempt<Option<Node>> {
     let got = requests.read(&[Get::Children(directory.to_owned())], Fresh::Vouched).await?;
     let Some(Got::Children(children)) = got.into_iter().next() else { return Ok(None) };
-    let prefix = format!("_c_{id}-");
-    let Some(node) = children.iter().find(|node| node.starts_with(&prefix)) else { return Ok(None) };
+    let Some(node) = children.iter().find(|node| node.starts_with(mark)) else { return Ok(None) };
     let path = format!("{directory}/{node}");
     let stat = requests.stat(connected, &path).await?;
     Ok(stat.map(|stat| (path, stat.created.cast_unsigned())))
+}
+
+/// What is in a directory, if a node of ours is there and still the one that was made.
+pub(super) async fn beside(
+    requests: &Requests,
+    connected: &Connected<Member>,
+    (directory, (path, change)): (&str, &Node),
+    how: Fresh,
+) -> Attempt<Vec<String>> {
+    let gets = [Get::Data(path.clone()), Get::Children(directory.to_owned())];
+    let mut got = requests.read(&gets, how).await?.into_iter();
+    match (got.next(), got.next()) {
+        (Some(Got::Data(_, stat)), Some(Got::Children(children)))
+            if stat.session == connected.link.id && stat.created.cast_unsigned() == *change =>
+        {
+            Ok(children)
+        }
+        _ => Err(Failure::SessionEnded),
+    }
 }
 
 /// Asks a majority whether a node of ours is there.
@@ -94,17 +135,16 @@ pub(super) async fn check(requests: &Requests, connected: &Connected<Member>, pa
     }
 }
 
-/// Deletes a node that may be made by a request that is still on its way.
-pub(super) fn look_later(requests: &Arc<Requests>, directory: String, id: &str) {
+/// Deletes nodes that may be made by a request that is still on its way.
+pub(super) fn look_later(requests: &Arc<Requests>, directory: String, mark: String) {
     let requests = Arc::downgrade(requests);
-    let prefix = format!("_c_{id}-");
     tokio::spawn(async move {
         for _ in 0..LOOKS {
             tokio::time::sleep(LOOK_AGAIN).await;
             let Some(requests) = requests.upgrade() else { return };
             let got = requests.read(&[Get::Children(directory.clone())], Fresh::Vouched).await;
             let Some(Got::Children(children)) = got.ok().and_then(|mut got| got.pop()) else { continue };
-            for node in children.iter().filter(|node| node.starts_with(&prefix)) {
+            for node in children.iter().filter(|node| node.starts_with(&mark)) {
                 requests.write(&[Op::Delete(format!("{directory}/{node}"), ANY)]).await.ok();
             }
         }

@@ -11,13 +11,28 @@ const SYNTAX: Syntax = Syntax {
     example: "zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/PATH",
     port: 2181,
     login: LoginPlace::First,
-    options: &["raw", "raw=rwlock", "session_timeout=TIME", "ca=FILE", "cert=FILE", "key=FILE"],
+    options: &[
+        "raw",
+        "raw=rwlock",
+        "raw=semaphore",
+        "raw=latch",
+        "raw=kazoo",
+        "session_timeout=TIME",
+        "ca=FILE",
+        "cert=FILE",
+        "key=FILE",
+    ],
 };
 
 /// Where the nodes are, unless the URL says otherwise.
 const PREFIX: &str = "/leasehold";
 /// How long a session may be silent, unless the URL says otherwise. The servers have the last word.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why there is no SASL.
+pub(super) const NO_SASL: &str = "has no SASL: its mechanisms here, GSSAPI and DIGEST-MD5, need libraries that are not carried. \
+     `USER:PASSWORD@` logs in by the scheme `digest`, and servers know clients by their certificates, too \
+     (`zookeepers://`, `cert=FILE`, `key=FILE`)";
 
 /// An ensemble and how it is used.
 #[derive(Clone)]
@@ -35,8 +50,29 @@ pub(super) struct Place {
 /// Which of the recipes of others raw names are for. They are not to be mixed on one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RawKind {
+    /// Curator's `InterProcessMutex`.
     Mutex,
+    /// Its `InterProcessReadWriteLock`.
     ReadWrite,
+    /// Its `InterProcessSemaphoreV2`.
+    Semaphore,
+    /// Its `LeaderLatch`.
+    Latch,
+    /// kazoo's `Lock` and `Election`.
+    Kazoo,
+}
+
+impl RawKind {
+    fn read(value: &str) -> Option<RawKind> {
+        Some(match value {
+            "" | "true" | "mutex" => RawKind::Mutex,
+            "rwlock" => RawKind::ReadWrite,
+            "semaphore" => RawKind::Semaphore,
+            "latch" => RawKind::Latch,
+            "kazoo" => RawKind::Kazoo,
+            _ => return None,
+        })
+    }
 }
 
 /// Files for encrypted connections.
@@ -57,14 +93,17 @@ impl Place {
         for option in url.options()? {
             let file = (!option.value.is_empty()).then(|| option.value.clone());
             match option.name {
-                "raw" if matches!(option.value.as_str(), "" | "true" | "mutex") => raw = Some(RawKind::Mutex),
-                "raw" if option.value == "rwlock" => raw = Some(RawKind::ReadWrite),
+                "raw" => raw = Some(RawKind::read(&option.value).ok_or_else(|| option.wrong())?),
                 "session_timeout" => {
                     session_timeout = option.duration(Duration::from_secs(1)..=Duration::from_secs(600))?;
                 }
                 "ca" if file.is_some() => ca = file,
                 "cert" if file.is_some() => cert = file,
                 "key" if file.is_some() => key = file,
+                // What people call it who look for it.
+                "sasl" | "auth" | "mechanism" | "principal" => {
+                    return Err(Error::Unsupported { engine: ENGINE, what: NO_SASL.to_owned() });
+                }
                 _ => return Err(option.wrong()),
             }
         }
@@ -123,6 +162,14 @@ mod tests {
         assert!(place.tls.is_none() && place.raw.is_none());
         let place = Place::parse("zookeeper://h?raw").unwrap();
         assert_eq!((place.raw, place.prefix.as_str()), (Some(RawKind::Mutex), ""));
+        for (option, kind) in [
+            ("raw=rwlock", RawKind::ReadWrite),
+            ("raw=semaphore", RawKind::Semaphore),
+            ("raw=latch", RawKind::Latch),
+            ("raw=kazoo", RawKind::Kazoo),
+        ] {
+            assert_eq!(Place::parse(&format!("zookeeper://h?{option}")).unwrap().raw, Some(kind));
+        }
         let place = Place::parse("zookeepers://h?ca=/x&cert=/c&key=/k").unwrap();
         assert_eq!(place.prefix, "/leasehold");
         assert_eq!(place.tls.unwrap().own, Some(("/c".into(), "/k".into())));
@@ -138,10 +185,20 @@ mod tests {
             "zookeeper://me:hunter2@h/a/../b",
             "zookeeper://me:hunter2@h/zookeeper/x",
             "zookeeper://me:hunter2@h?session_timeout=1ms",
+            "zookeeper://me:hunter2@h?raw=mutexes",
+            "zookeeper://me:hunter2@h?sasl",
         ] {
             let error = Place::parse(url).err().unwrap_or_else(|| panic!("{url}")).to_string();
             assert!(!error.contains("hunter2"), "{error}");
         }
         assert!(Place::parse("zookeeper://me@h").is_err(), "a user without a password");
+        for option in ["sasl", "sasl=GSSAPI", "auth=sasl", "mechanism=DIGEST-MD5", "principal=zookeeper/h"] {
+            let error = Place::parse(&format!("zookeeper://h?{option}")).err().unwrap();
+            assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+            assert!(
+                error.to_string().contains("no SASL") && error.to_string().contains("`digest`"),
+                "{error}"
+            );
+        }
     }
 }

@@ -72,7 +72,7 @@ impl Bench for SingleServer {
 /// Names that are shared with other programs. They can not be listed, and only locks are shared, so
 /// this is no set-up of every case.
 pub(crate) struct Raw {
-    /// `raw`, or `raw=rwlock`.
+    /// `raw`, `raw=rwlock` and so on.
     pub(crate) option: &'static str,
 }
 
@@ -92,8 +92,10 @@ impl Setup for Raw {
     }
 
     fn promises(&self) -> Promises {
-        let shares = self.option != "raw";
-        Promises { counts: false, upgrades: false, elects: false, cells: false, shares, ..promises() }
+        let shares = self.option == "raw=rwlock";
+        let counts = self.option == "raw=semaphore";
+        let elects = matches!(self.option, "raw=latch" | "raw=kazoo");
+        Promises { counts, upgrades: false, elects, cells: false, shares, ..promises() }
     }
 
     fn start(&self) -> Box<dyn Bench> {
