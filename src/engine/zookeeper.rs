@@ -49,6 +49,7 @@ mod store;
 #[cfg(feature = "zookeeper-tls")]
 mod tls;
 mod url;
+mod version;
 mod watches;
 mod wire;
 

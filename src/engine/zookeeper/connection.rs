@@ -18,6 +18,7 @@ use super::paths::Paths;
 use super::promises::ENGINE;
 use super::session::Session;
 use super::url::Place;
+use super::version::warn_of_version;
 use super::wire::Said;
 use crate::claim::Seat;
 use crate::clock::{Moment, SystemClock, sleep_until};
@@ -188,6 +189,12 @@ impl Connector for Ensemble {
         // Counted from before it is asked for.
         let asked = now();
         let link = Arc::new(self.open().await?);
+        // Over TLS it is not asked.
+        if self.place.tls.is_none()
+            && let Some(host) = self.place.hosts.get(link.host)
+        {
+            warn_of_version((&host.name, host.port)).await;
+        }
         let said = |said: Said| failure(&self.server, &said).into_error(ENGINE);
         let session = Arc::new(Session::new(seat, asked, link.timeout));
         let report = Arc::new(attempt);

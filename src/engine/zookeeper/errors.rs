@@ -1,6 +1,7 @@
 //! What the servers say when something is wrong, and what it means.
 
 use super::promises::ENGINE;
+use super::url::NO_SASL;
 use super::wire::Said;
 use crate::engine::sessions::Failure;
 use crate::error::Error;
@@ -30,6 +31,10 @@ pub(super) fn failure(server: &str, said: &Said) -> Failure {
         Said::AuthFailed => {
             Failure::Failed(refused(format!("`{server}` refuses the user and the password"), said))
         }
+        Said::NeedsSasl => Failure::Failed(Error::Unsupported {
+            engine: ENGINE,
+            what: format!("is not let in by `{server}`, which wants SASL, and {NO_SASL}"),
+        }),
         Said::InvalidAcl => Failure::Failed(refused(
             format!("`{server}` does not accept nodes of this user; is the user known to it?"),
             said,

@@ -61,6 +61,8 @@ pub(super) struct Link {
     pub(super) timeout: Duration,
     /// The number that the servers know the session by.
     pub(super) id: i64,
+    /// Which of the servers was the first.
+    pub(super) host: usize,
 }
 
 /// A request on its way, and who waits for the answer.
@@ -82,7 +84,9 @@ impl Link {
         let stream = session.connect().await?;
         let (requests, sent) = mpsc::unbounded_channel();
         let (state, seen) = watch::channel(State::Down);
-        let link = Link { requests, state: seen, timeout: session.timeout, id: session.id };
+        let count = session.setup.hosts.len().max(1);
+        let host = (session.next_host + count - 1) % count;
+        let link = Link { requests, state: seen, timeout: session.timeout, id: session.id, host };
         tokio::spawn(session.serve(stream, sent, state));
         Ok(link)
     }
@@ -98,11 +102,14 @@ impl Link {
     ) -> impl Future<Output = Result<Vec<u8>, Said>> + Send + 'static {
         let (answer, waits) = oneshot::channel();
         let sent = self.requests.send(Sent { request, answer });
+        let state = self.state.clone();
         async move {
-            match sent {
+            let answer = match sent {
                 Ok(()) => waits.await.unwrap_or_else(|_| Err(lost("the connection was lost"))),
                 Err(_) => Err(Said::Expired),
-            }
+            };
+            let refused = answer.is_err() && *state.borrow() == State::Ended(Said::NeedsSasl);
+            if refused { Err(Said::NeedsSasl) } else { answer }
         }
     }
 }
@@ -170,7 +177,8 @@ impl Session {
         if answer.flag().unwrap_or(false) {
             return Err(Said::ReadOnly);
         }
-        if timeout <= 0 || id == 0 {
+        // Some that are not ZooKeeper give another session in place of the one that is asked for.
+        if timeout <= 0 || id == 0 || (self.id != 0 && id != self.id) {
             return Err(Said::Expired);
         }
         self.timeout = Duration::from_millis(timeout.unsigned_abs().into());
@@ -212,6 +220,8 @@ impl Session {
             let watches = self.setup.standing.lock().unwrap_or_else(PoisonError::into_inner).clone();
             match self.talk(connection, &mut sent, &state, count, watches).await {
                 Some(Said::Expired) | None => break Said::Expired,
+                // Nor will it be another time.
+                Some(Said::NeedsSasl) => break Said::NeedsSasl,
                 Some(said) => {
                     state.send_replace(State::Down);
                     tracing::debug!(target: "leasehold", %said, "lost the connection to a ZooKeeper server");
@@ -297,7 +307,13 @@ impl Session {
                     self.heard_at = Instant::now();
                     match self.take(&message, &mut waiting) {
                         Ok(()) => {}
-                        Err(said) => return Some(said),
+                        Err(said) => {
+                            if said == Said::NeedsSasl {
+                                // Before those who wait hear that they will not be answered.
+                                state.send_replace(State::Ended(Said::NeedsSasl));
+                            }
+                            return Some(said);
+                        }
                     }
                     if standing > 0 && waiting.front().is_none_or(|(_, answer)| answer.is_some()) {
                         standing = 0;
@@ -358,11 +374,11 @@ impl Session {
             return Err(Said::Garbled("it answers another request"));
         }
         let result = head.result();
-        let ended = result == Err(Said::Expired);
+        let over = result.clone().err().filter(|said| matches!(said, Said::Expired | Said::NeedsSasl));
         if let Some(answer) = answer {
             // Whoever has asked may be gone.
             answer.send(result.map(|()| reader.0.to_vec())).ok();
         }
-        if ended { Err(Said::Expired) } else { Ok(()) }
+        over.map_or(Ok(()), Err)
     }
 }

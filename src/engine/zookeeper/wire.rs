@@ -20,6 +20,8 @@ pub(super) enum Said {
     NoAuth,
     #[error("authentication failed")]
     AuthFailed,
+    #[error("it wants SASL")]
+    NeedsSasl,
     #[error("the access list is not valid")]
     InvalidAcl,
     #[error("the session has ended")]
@@ -49,7 +51,8 @@ impl Said {
             -111 => Said::NotEmpty,
             -108 => Said::NoChildren,
             -102 => Said::NoAuth,
-            -115 | -124 => Said::AuthFailed,
+            -115 => Said::AuthFailed,
+            -124 => Said::NeedsSasl,
             -114 => Said::InvalidAcl,
             // Its session goes on at another server: this connection is of no use.
             -112 | -118 => Said::Expired,

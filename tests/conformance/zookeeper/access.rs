@@ -15,6 +15,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_port_where_nobody_listens_is_named,
             a_port_that_is_not_zookeepers_is_named,
             a_server_without_a_majority_says_so,
+            a_server_that_wants_sasl_is_named,
         ]
     )
     .cases
@@ -65,4 +66,16 @@ async fn a_server_without_a_majority_says_so(_: Ground) {
     until("it notices", async || !ensemble.members[0].serves()).await;
     let said = refused(&format!("zookeeper://127.0.0.1:{port}")).await;
     assert!(said.contains(&format!("`127.0.0.1:{port}`")) && said.contains("majority"), "{said}");
+}
+
+async fn a_server_that_wants_sasl_is_named(_: Ground) {
+    let server = ZooKeeper::start_with(&[
+        "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+        "sessionRequireClientSASLAuth=true",
+    ]);
+    let port = server.port();
+    let error = leasehold::connect(&format!("zookeeper://127.0.0.1:{port}")).await.expect_err("no SASL");
+    let said = error.to_string();
+    assert!(said.contains(&format!("`127.0.0.1:{port}`")) && said.contains("no SASL"), "{said}");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
 }
