@@ -146,8 +146,8 @@ impl Raw {
         Ok(Begun { connected, started, own, is_new })
     }
 
-    /// The node of a contender in a directory. What was asked for before may be there already. Nodes
-    /// that are no claims have a base of their own.
+    /// The node of a contender in a directory. What was asked for before may be there already.
+    /// Nodes that are no claims have a base of their own.
     pub(super) async fn make(
         &self,
         connected: &Connected<Member>,

@@ -1,8 +1,8 @@
 //! Curator's `InterProcessSemaphoreV2`: a line and permits.
 //!
 //! Whoever wants a permit stands in a line, which is a mutex (`N/locks`). The first one there makes
-//! a node for its permit (`N/leases`), and holds when there are not more of them than permits; until
-//! then it stays the first in the line. Everybody counts all nodes that were made before its own,
+//! a node for its permit (`N/leases`), and holds when there are not more of them than permits;
+//! until then it stays the first in the line. Everybody counts all nodes that were made before its own,
 //! so there are never more holders than permits, whatever becomes of the line. How many permits
 //! there are is stored nowhere: all must say the same.
 
@@ -69,8 +69,8 @@ impl Raw {
                 return Ok(Answer::Busy(ASK_AGAIN));
             }
             if let Some(turn) = &own.turn {
-                // Somebody may have deleted it and let another one in, who would wait for us for ever:
-                // then we queue again.
+                // Somebody may have deleted it and let another one in, who would wait for us for
+                // ever: then we queue again.
                 self.ahead(&connected, (&line, turn), how).await?;
             }
             self.watch(ask.owner, &permits);

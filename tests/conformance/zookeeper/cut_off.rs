@@ -59,7 +59,7 @@ async fn grants_nothing(ground: &mut Ground, ensemble: &DividedEnsemble, member:
     let mutex = inside.mutex("free").expect("a name").lease(lease);
     let mut asks_for_more = tokio::spawn(async move { mutex.lock().await });
     // It learns of its loss by its own clock, before anybody else can hold the name.
-    assert_eq!(within("the loss", lost.lost()).await, Loss::Gone);
+    assert_eq!(within("the loss", lost.lost()).await, Loss::Deadline);
     assert!(!waiting.is_finished(), "two held the name");
     let next = within("its turn", waiting).await.expect("no panic").expect("granted");
     assert!(next.token() > lost.token());
