@@ -23,10 +23,12 @@ mod head;
 mod heads;
 mod letters;
 mod orders;
+mod pass;
 mod rebuild;
 mod reserve;
 mod sell;
 mod settle;
+mod store;
 mod terms;
 #[cfg(test)]
 mod tests;

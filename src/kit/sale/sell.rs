@@ -1,7 +1,7 @@
 //! A sale, as its callers use it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::answer::{Answer, Payment, Reservation, Standing};
@@ -10,14 +10,13 @@ use super::head::{Head, Layout};
 use super::heads::{self, Ask, Heads};
 use super::reserve::{Reserve, Reserved};
 use super::settle::{Event, Settle, Settled};
-use super::terms::{MOST_SHARDS, Terms};
-use crate::claim::Micros;
+use super::store::Known;
+use super::terms::Terms;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::Cells;
 use crate::error::{Error, Result};
 use crate::kit::cells;
-use crate::name::{Family, Name};
 
 /// The longest name of a buyer, in bytes.
 pub const LONGEST_BUYER: usize = 200;
@@ -49,16 +48,9 @@ pub struct Sale {
     pub(super) client: Client,
     pub(super) name: Arc<str>,
     /// What the names of all its cells start with: one hash tag, so one slot of a cluster.
-    prefix: Arc<str>,
-    known: Arc<Mutex<Known>>,
+    pub(super) prefix: Arc<str>,
+    pub(super) known: Arc<Mutex<Known>>,
     sold_out_for: Duration,
-}
-
-/// What this process remembers of the sale.
-#[derive(Debug, Default)]
-struct Known {
-    layout: Option<Layout>,
-    sold_out_until: Option<Moment>,
 }
 
 impl fmt::Debug for Sale {
@@ -360,69 +352,5 @@ impl Sale {
             names.push(self.buyer_cell(buyer)?);
         }
         self.client.inner.update(&names, &Arc::new(rule)).await
-    }
-
-    pub(super) async fn ask_heads(&self, ask: Ask) -> Result<heads::Answer> {
-        let names = self.all_heads()?;
-        let answer = self.client.inner.update(&names, &Arc::new(Heads { ask })).await?;
-        let mut known = self.known();
-        (known.layout, known.sold_out_until) = (None, None);
-        Ok(answer)
-    }
-
-    /// How the sale is laid out, as far as this process knows; `None` if there is none.
-    pub(super) async fn layout(&self) -> Result<Option<Layout>> {
-        let known = self.known().layout;
-        match known {
-            Some(layout) => Ok(Some(layout)),
-            None => self.look_up_layout().await,
-        }
-    }
-
-    pub(super) async fn look_up_layout(&self) -> Result<Option<Layout>> {
-        let head = self.read_head(0).await?.map(|(_, head)| head);
-        let layout = head.map(|head| head.layout);
-        self.known().layout = layout;
-        Ok(layout)
-    }
-
-    /// The head of a shard, and the time.
-    pub(super) async fn read_head(&self, shard: u8) -> Result<Option<(Micros, Head)>> {
-        let Cells { now, cells } = self.client.inner.read_cells(&[self.head_cell(shard)?]).await?;
-        match cells.first().and_then(|cell| cell.value.as_deref()) {
-            None => Ok(None),
-            Some(bytes) => Ok(Some((now, Head::decode(bytes).ok_or_else(|| self.foreign())?))),
-        }
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn all_heads(&self) -> Result<Vec<Name>> {
-        (0..MOST_SHARDS).map(|shard| self.head_cell(shard)).collect()
-    }
-
-    pub(super) fn head_cell(&self, shard: u8) -> Result<Name> {
-        self.client.name(Family::Cell, &format!("{}/head/{shard}", self.prefix))
-    }
-
-    pub(super) fn bucket_cell(&self, shard: u8, bucket: u16) -> Result<Name> {
-        self.client.name(Family::Cell, &format!("{}/bucket/{shard}/{bucket}", self.prefix))
-    }
-
-    pub(super) fn buyer_cell(&self, buyer: &str) -> Result<Name> {
-        self.client.name(Family::Cell, &format!("{}/buyer/{buyer}", self.prefix))
-    }
-
-    pub(super) fn foreign(&self) -> Error {
-        Error::Engine {
-            engine: self.client.guarantees().engine,
-            what: format!(
-                "a cell of the sale `{}` holds something that is not a part of it; choose another name",
-                self.name
-            ),
-            source: None,
-        }
     }
 }
