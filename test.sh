@@ -8,10 +8,12 @@ cd "$(dirname "$0")"
 # lets a server die with the test that started it, redis-server, postgresql, pgbouncer, mariadb-server and etcd are those
 # servers (on ports of their own: one that a package starts does not matter), openssl makes their certificates, procps and the C
 # compiler are what a bare image may lack. Python, Node, Go and Java run the clients of others that share locks with us, and Java runs ZooKeeper.
+# Chromium shows the page of examples/flash-sale.
 needed=""
 for pair in strace:strace unshare:util-linux flock:util-linux setpriv:util-linux redis-server:redis-server \
   pgbouncer:pgbouncer mariadbd:mariadb-server cc:build-essential openssl:openssl python3:python3 node:nodejs npm:npm \
-  go:golang-go javac:default-jdk-headless mvn:maven etcd:etcd-server etcdctl:etcd-client; do
+  go:golang-go javac:default-jdk-headless mvn:maven etcd:etcd-server etcdctl:etcd-client \
+  chromium:chromium chromedriver:chromium-driver; do
   # Where Debian has servers, a user's path does not lead.
   PATH="$PATH:/usr/sbin" command -v "${pair%%:*}" >/dev/null 2>&1 || needed="$needed ${pair##*:}"
 done

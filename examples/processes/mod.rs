@@ -24,10 +24,15 @@ impl Arguments {
         self.0.split_first().filter(|(first, _)| *first == "worker").map(|(_, rest)| rest)
     }
 
+    /// Whether `flag` was typed.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        self.0.iter().any(|argument| argument == flag)
+    }
+
     /// The value after `flag`.
     pub(crate) fn text(&self, flag: &str) -> Option<&str> {
         let place = self.0.iter().position(|argument| argument == flag)?;
-        self.0.get(place + 1).map(String::as_str)
+        self.0.get(place + 1).map(String::as_str).filter(|value| !value.starts_with("--"))
     }
 
     pub(crate) fn number(&self, flag: &str, default: u32) -> Result<u32> {
@@ -75,6 +80,16 @@ impl Worker {
     /// The next line; `None` if it has ended.
     pub(crate) async fn line(&mut self) -> Result<Option<String>> {
         Ok(self.output.next_line().await?)
+    }
+
+    /// kill -9, and what it had said before.
+    pub(crate) async fn kill_and_hear(&mut self) -> Result<Vec<String>> {
+        self.kill().await?;
+        let mut lines = Vec::new();
+        while let Some(line) = self.line().await? {
+            lines.push(line);
+        }
+        Ok(lines)
     }
 
     /// kill -9.

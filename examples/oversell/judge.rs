@@ -1,0 +1,229 @@
+//! What must be so at the end of a round.
+//!
+//! The judge counts for itself: in the lines that the database has written, and in what buyers were
+//! told. The figures of the sale are what is judged. So is what became of the orders, because the
+//! database of this program places whatever it is given.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold::kit::sale::{Figures, ReservationId};
+
+use crate::Sum;
+use crate::order_file::{Line, State};
+use crate::processes::Result;
+
+/// What buyers were told, also by processes that were killed afterwards.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) reserved: BTreeSet<ReservationId>,
+    pub(crate) paid: BTreeSet<ReservationId>,
+    pub(crate) refused: BTreeSet<ReservationId>,
+}
+
+impl Told {
+    pub(crate) fn read(lines: &[String], sum: &mut Sum) -> Result<Told> {
+        let mut told = Told::default();
+        for line in lines {
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["reserved", id] => drop(told.reserved.insert(id.parse()?)),
+                ["paid", id] => drop(told.paid.insert(id.parse()?)),
+                ["refused", id] => drop(told.refused.insert(id.parse()?)),
+                ["time", time] => sum.times.push(time.parse()?),
+                ["asked", asked, answered] => {
+                    sum.asked += asked.parse::<u64>()?;
+                    sum.answered += answered.parse::<u64>()?;
+                }
+                _ => return Err(format!("a process said `{line}`").into()),
+            }
+        }
+        sum.reserved += told.reserved.len();
+        sum.paid += told.paid.len();
+        sum.refused += told.refused.len() as u64;
+        Ok(told)
+    }
+}
+
+/// What an order has gone through.
+#[derive(Clone, Copy, Debug, Default)]
+struct Course {
+    placed: u32,
+    paid: u32,
+    expired: u32,
+}
+
+/// What is wrong. `now` is the sale at rest; `lost` says whether its store has lost reservations.
+pub(crate) fn judge(history: &[Line], now: &Figures, stock: u32, told: &Told, lost: bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut courses: BTreeMap<ReservationId, Course> = BTreeMap::new();
+    // Units of all orders that are not over, the most that there ever were, and those of one buyer.
+    let (mut live, mut most) = (0_i64, 0_i64);
+    let mut buyers: BTreeMap<&str, i64> = BTreeMap::new();
+    // What this epoch has taken and given back, with what it began with.
+    let (mut taken, mut returned) = (0_u64, 0_u64);
+    for line in history {
+        let order = match line {
+            Line::Stock(_) => continue,
+            Line::Epoch(_) => {
+                (taken, returned) = (u64::try_from(live).unwrap_or(0), 0);
+                continue;
+            }
+            Line::Order(order) => order,
+        };
+        let course = courses.entry(order.id).or_default();
+        let before = (course.placed, course.expired);
+        let change = match order.state {
+            State::Unpaid => {
+                course.placed += 1;
+                1
+            }
+            State::Paid => {
+                course.paid += 1;
+                0
+            }
+            State::Expired => {
+                course.expired += 1;
+                -i64::from(course.placed > 0)
+            }
+        };
+        if before == (0, 0) {
+            taken += u64::from(order.quantity);
+        }
+        if order.state == State::Expired {
+            returned += u64::from(order.quantity);
+        }
+        live += change * i64::from(order.quantity);
+        most = most.max(live);
+        let has = buyers.entry(&order.buyer).or_default();
+        *has += change * i64::from(order.quantity);
+        if *has > 1 {
+            wrong.push(format!("the buyer {} has {has} units, and one is the limit", order.buyer));
+        }
+    }
+    if most > i64::from(stock) {
+        wrong.push(format!("{most} of {stock} units were sold at the same time"));
+    }
+    for (id, course) in &courses {
+        if course.placed > 1 || course.paid + course.expired > 1 {
+            wrong.push(format!("the order {id} was placed or ended twice: {course:?}"));
+        }
+    }
+    let paid = courses.values().filter(|course| course.paid > 0).count() as u64;
+    if live.cast_unsigned() != paid {
+        wrong.push(format!("{live} orders are not over, and {paid} are paid"));
+    }
+    if (now.taken, now.returned, now.paid) != (taken, returned, paid) || now.dead > 0 {
+        wrong.push(format!(
+            "the database has taken {taken}, returned {returned}, paid {paid}; the sale {now:?}"
+        ));
+    }
+    if now.taken != now.paid + now.returned {
+        wrong.push(format!("sold and returned are not what was taken: {now:?}"));
+    }
+    if now.stock != u64::from(stock) || now.available + now.paid != u64::from(stock) {
+        wrong.push(format!("units were made or lost: {now:?}"));
+    }
+    for id in &told.paid {
+        let course = courses.get(id).copied().unwrap_or_default();
+        if (course.placed, course.paid, course.expired) != (1, 1, 0) {
+            wrong.push(format!("a buyer was told that {id} is paid, and the database has {course:?}"));
+        }
+    }
+    // A store that loses its data loses reservations that are no orders yet, and says so.
+    for id in told.reserved.iter().filter(|id| !lost && !courses.contains_key(id)) {
+        wrong.push(format!("a buyer was told that {id} is reserved, and the database has never heard of it"));
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order_file::Order;
+
+    /// A round that went well: `a` has paid, `b` has not, and `c` bought what came back.
+    fn round() -> (Vec<Line>, Figures, Told) {
+        let line = |state, number, buyer: &str| {
+            let id = ReservationId(number);
+            Line::Order(Order { state, id, epoch: 1, quantity: 1, buyer: buyer.to_owned() })
+        };
+        let history = vec![
+            Line::Stock(2),
+            Line::Epoch(1),
+            line(State::Unpaid, 1, "a"),
+            line(State::Unpaid, 2, "b"),
+            line(State::Paid, 1, "a"),
+            line(State::Expired, 2, "b"),
+            line(State::Unpaid, 3, "c"),
+            line(State::Paid, 3, "c"),
+        ];
+        let mut now = Figures::default();
+        (now.stock, now.available, now.paid, now.taken, now.returned) = (2, 0, 2, 3, 1);
+        let reserved = [1, 2, 3].map(ReservationId).into();
+        let told = Told { reserved, paid: [1, 3].map(ReservationId).into(), refused: BTreeSet::new() };
+        (history, now, told)
+    }
+
+    #[track_caller]
+    fn finds(what: &str, (history, now, told): &(Vec<Line>, Figures, Told)) {
+        let wrong = judge(history, now, 2, told, false);
+        assert!(wrong.iter().any(|wrong| wrong.contains(what)), "{wrong:?}");
+    }
+
+    /// Changes a line of the history.
+    fn order(round: &mut (Vec<Line>, Figures, Told), line: usize) -> &mut Order {
+        match &mut round.0[line] {
+            Line::Order(order) => order,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_good_round_is_good() {
+        let (history, now, told) = round();
+        assert_eq!(judge(&history, &now, 2, &told, false), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_thing_that_can_be_wrong_is_found() {
+        // Before the unit of `b` came back.
+        let mut oversold = round();
+        oversold.0.swap(5, 6);
+        finds("sold at the same time", &oversold);
+
+        let mut twice = round();
+        let again = twice.0[2].clone();
+        twice.0.push(again);
+        finds("was placed or ended twice", &twice);
+
+        let mut two_of_one = round();
+        order(&mut two_of_one, 6).buyer = "a".to_owned();
+        finds("one is the limit", &two_of_one);
+
+        let mut returned_twice = round();
+        (returned_twice.1.returned, returned_twice.1.available) = (2, 1);
+        finds("sold and returned are not what was taken", &returned_twice);
+        finds("units were made or lost", &returned_twice);
+
+        let mut not_taken = round();
+        not_taken.1.taken = 2;
+        finds("the database has taken 3", &not_taken);
+
+        let mut unit_lost = round();
+        unit_lost.1.stock = 1;
+        finds("units were made or lost", &unit_lost);
+
+        let mut never_ended = round();
+        never_ended.0.remove(5);
+        finds("are not over", &never_ended);
+
+        let mut payment_lost = round();
+        payment_lost.2.paid.insert(ReservationId(2));
+        finds("was told that", &payment_lost);
+
+        let mut never_placed = round();
+        never_placed.2.reserved.insert(ReservationId(4));
+        finds("has never heard of it", &never_placed);
+        let (history, now, told) = never_placed;
+        assert_eq!(judge(&history, &now, 2, &told, true), Vec::<String>::new(), "the store has lost it");
+    }
+}
