@@ -4,7 +4,8 @@
 //! An engine gives its [`bench::Setup`]s ([`engines`]) and can not choose cases: what it does not
 //! promise it must refuse, and the case checks that.
 //!
-//! The same binary is the other process: `conformance child …` (see [`child`]).
+//! The same binary is the other process: `conformance child …` (see [`child`], and
+//! `sale::crashes`).
 
 mod bench;
 #[cfg(feature = "blocking")]
@@ -156,8 +157,6 @@ fn groups() -> Vec<Group> {
         once::group(),
         #[cfg(feature = "once")]
         stored::group(),
-        #[cfg(feature = "sale")]
-        sale::group(),
         #[cfg(feature = "schedule")]
         schedule::group(),
         client::group(),
@@ -167,6 +166,8 @@ fn groups() -> Vec<Group> {
         #[cfg(feature = "metrics")]
         metrics::group(),
     ]);
+    #[cfg(feature = "sale")]
+    groups.extend(sale::groups());
     groups
 }
 
@@ -174,6 +175,8 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("child") => return child::main(),
         Some("workers") => return child::workers(),
+        #[cfg(feature = "sale")]
+        Some("sale-child") => return sale::crashes::child(),
         _ => {}
     }
     let mut arguments = Arguments::from_args();

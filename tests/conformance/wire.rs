@@ -14,6 +14,8 @@ use leasehold::engine::{
     Watching,
 };
 use leasehold::{Error, Family, Name, Result};
+use rustix::process::{Signal, getpid, kill_process};
+use tokio::sync::Notify;
 
 /// What the wire does to calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +38,22 @@ pub(crate) enum Fault {
     Stutter,
 }
 
+/// What happens to a process after some calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "sale"), allow(dead_code, reason = "sales count calls"))]
+pub(crate) enum Stop {
+    /// kill -9.
+    Kill,
+    /// No call ever comes back, as if it had been killed.
+    Hang,
+}
+
 #[derive(Debug)]
 pub(crate) struct Wire {
     fault: Mutex<Fault>,
+    /// So many calls are made yet, and what happens then.
+    stop: Mutex<Option<(u32, Stop)>>,
+    stopped: Notify,
     deaf: AtomicBool,
     /// Renewals of leases of this length never come back.
     hanging: Mutex<Option<Duration>>,
@@ -119,9 +134,39 @@ impl Wire {
         self.renewed_claims.load(Ordering::Acquire)
     }
 
+    /// Lets so many calls through, and stops the process before the next one.
+    #[cfg(feature = "sale")]
+    pub(crate) fn stop_after(&self, calls: u32, stop: Stop) {
+        *self.stop.lock().expect("no panic") = Some((calls, stop));
+    }
+
+    /// Waits until it hangs.
+    #[cfg(feature = "sale")]
+    pub(crate) async fn stopped(&self) {
+        self.stopped.notified().await;
+    }
+
+    /// Counts a call, also one to something else than the engine.
+    pub(crate) async fn count(&self) {
+        let stop = match &mut *self.stop.lock().expect("no panic") {
+            Some((0, stop)) => *stop,
+            Some((left, _)) => {
+                *left -= 1;
+                return;
+            }
+            None => return,
+        };
+        if stop == Stop::Kill {
+            kill_process(getpid(), Signal::KILL).expect("this process");
+        }
+        self.stopped.notify_one();
+        std::future::pending().await
+    }
+
     /// Carries a request to the engine. One that answers at once has done its work when `call`
     /// returns.
     async fn carry<'a, T>(&self, call: impl FnOnce() -> Reply<'a, T>) -> Result<T> {
+        self.count().await;
         let fault = *self.fault.lock().expect("no panic");
         let lost = || Error::Unavailable { engine: "wire", what: "cut by the test".into(), source: None };
         match fault {
@@ -162,6 +207,8 @@ struct Wired {
 pub(crate) fn wire(engine: Box<dyn Engine>) -> (Box<dyn Engine>, Arc<Wire>) {
     let wire = Arc::new(Wire {
         fault: Mutex::new(Fault::None),
+        stop: Mutex::new(None),
+        stopped: Notify::new(),
         deaf: AtomicBool::new(false),
         hanging: Mutex::new(None),
         hints: Mutex::new(None),
