@@ -2,9 +2,9 @@
 //!
 //! Whoever wants a permit stands in a line, which is a mutex (`N/locks`). The first one there makes
 //! a node for its permit (`N/leases`), and holds when there are not more of them than permits;
-//! until then it stays the first in the line. Everybody counts all nodes that were made before its own,
-//! so there are never more holders than permits, whatever becomes of the line. How many permits
-//! there are is stored nowhere: all must say the same.
+//! until then it stays the first in the line. Everybody counts all nodes that were made before its
+//! own, so there are never more holders than permits, whatever becomes of the line. How many
+//! permits there are is stored nowhere: all must say the same.
 
 use super::connection::Member;
 use super::contenders::Wants;

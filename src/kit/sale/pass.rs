@@ -1,5 +1,5 @@
-//! What a worker does when it looks at a shard: it ends what is due, calls the database, and settles
-//! what that has said.
+//! What a worker does when it looks at a shard: it ends what is due, calls the database, and
+//! settles what that has said.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
