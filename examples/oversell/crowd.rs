@@ -43,12 +43,12 @@ pub(crate) async fn work(url: &str) -> Result<()> {
         for buyer in 0..buyers.parse::<u32>()? {
             calls.spawn(buy(sale.clone(), database.clone(), name.to_owned(), format!("{number}/{buyer}")));
         }
-        let (mut asked, mut answered) = (0, 0);
+        let (mut asked, mut answered) = (0_u64, 0_u64);
         while let Some(call) = calls.join_next().await {
             let one = call??;
             asked += one.asked;
             answered += one.answered;
-            if let Some(time) = one.time.filter(|_| answered % 50 == 0) {
+            if let Some(time) = one.time.filter(|_| answered.is_multiple_of(50)) {
                 say(&format!("time {}", time.as_micros()));
             }
         }
@@ -90,7 +90,7 @@ async fn buy(sale: Sale, database: OrderFile, name: String, buyer: String) -> Re
                     Answer::Reserved(_) => break say(&format!("reserved {id}")),
                     Answer::Ended(_) => return Ok(asked),
                     // What is not paid comes back: one of three looks once more.
-                    Answer::SoldOut { .. } if refusals == 0 && id.0 % 3 == 0 => {
+                    Answer::SoldOut { .. } if refusals == 0 && id.0.is_multiple_of(3) => {
                         refusals += 1;
                         tokio::time::sleep(PAY_WITHIN + random_time(500)).await;
                     }

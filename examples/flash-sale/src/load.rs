@@ -319,7 +319,7 @@ async fn show(progress: Arc<Progress>, buyers: u32, started: Instant) {
                 part * 100.0
             );
             std::io::stdout().flush().ok();
-        } else if full != shown && (full % 8 == 0 || done == buyers) {
+        } else if full != shown && (full.is_multiple_of(8) || done == buyers) {
             println!("{bar} {:3.0} %  {rate:.0} req/s", part * 100.0);
         }
         shown = full;
