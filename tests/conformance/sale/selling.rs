@@ -53,10 +53,13 @@ async fn a_sale_that_is_not_there_says_so(mut ground: Ground) {
 
 async fn it_is_open_for_its_time(mut ground: Ground) {
     let client = ground.client().await;
-    let terms = Terms::new(100).opens_in(ms(1500)).open_for(ms(2500)).limit(100);
+    let hour = ms(3_600_000);
+    let later = client.sale("later").expect("a name");
+    later.open(&Terms::new(1).opens_in(hour)).await.expect("an answer");
+    let Answer::NotOpen { opens_in } = reserve(&later, "a", 1).await else { panic!("it has not begun") };
+    assert!(opens_in <= hour && opens_in > hour / 2, "{opens_in:?}");
+    let terms = Terms::new(100).opens_in(ms(300)).open_for(ms(5000)).limit(100);
     let sale = opened(&client, &terms).await;
-    let Answer::NotOpen { opens_in } = reserve(&sale, "a", 1).await else { panic!("it has not begun") };
-    assert!(opens_in <= ms(1500), "{opens_in:?}");
     let first = id();
     until("it opens", async || {
         matches!(sale.reserve("a", 1, first).await.expect("an answer"), Answer::Reserved(_))
