@@ -294,7 +294,7 @@ async fn a_crash_while_paying_is_made_good_by_paying_again(ground: Ground) {
 }
 
 async fn a_crash_while_paying_is_made_good_by_the_worker(ground: Ground) {
-    let mut stage = Stage::new(ground, 50, Terms::new(50).pay_within(ms(1500))).await;
+    let mut stage = Stage::new(ground, 50, Terms::new(50).pay_within(ms(3000))).await;
     let mut paid = 0;
     for calls in 0..MOST {
         let id = stage.reserve().await;
