@@ -160,7 +160,7 @@ impl Wire {
             kill_process(getpid(), Signal::KILL).expect("this process");
         }
         self.stopped.notify_one();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Carries a request to the engine. One that answers at once has done its work when `call`

@@ -71,7 +71,8 @@ async fn act(what: &str, sale: &Sale, file: &OrderFile, wire: &Wire) {
     let id = || id.parse::<ReservationId>().expect("an id");
     match verb {
         "reserve" => {
-            drop(reserved(sale.reserve(format!("buyer/{}", id()), 2, id()).await.expect("an answer")))
+            let asked = sale.reserve(format!("buyer/{}", id()), 2, id()).await;
+            reserved(asked.expect("an answer"));
         }
         "work" => drop(sale.worker().run_once(Counted { file, wire }).await.expect("an answer")),
         "cancel" => {
