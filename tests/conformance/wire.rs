@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use leasehold::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released};
 use leasehold::engine::{
-    Cells, Connection, Engine, Guarantees, Hint, Hints, Renewal, Renewed, Reply, Rule, Swap, Swapped, View,
-    Watching,
+    Cells, Connection, Engine, Guarantees, Hint, Hints, Life, Renewal, Renewed, Reply, Rule, Swap, Swapped,
+    View, Watching,
 };
 use leasehold::{Error, Family, Name, Result};
 use rustix::process::{Signal, getpid, kill_process};
@@ -244,6 +244,10 @@ impl Engine for Wired {
         *self.wire.asked.lock().expect("no panic") = Some((ask.owner, ask.round));
         self.wire.acquires.fetch_add(1, Ordering::AcqRel);
         Box::pin(async move { self.wire.carry(|| self.engine.acquire(name, ask)).await })
+    }
+
+    fn life(&self, owner: OwnerId) -> Life {
+        self.engine.life(owner)
     }
 
     fn shard(&self, name: &Name) -> u64 {
