@@ -187,14 +187,16 @@ impl ZooKeeper {
     }
 
     /// A member that is not running yet.
-    fn member(
-        id: usize,
-        peer: (Port, Port),
-        members: String,
-        hosts: Option<String>,
-        fsync: Fsync,
-    ) -> ZooKeeper {
-        let (peer, lines, encrypted) = (Some(peer), Vec::new(), false);
+    fn member(id: usize, peer: (Port, Port), members: String, fsync: Fsync) -> ZooKeeper {
+        let (peer, hosts, lines, encrypted) = (Some(peer), None, Vec::new(), false);
+        Server::create(ZooKeeperProgram { id, peer, members, hosts, lines, encrypted, fsync })
+    }
+
+    /// The same, which knows some names of hosts, and no others.
+    fn member_that_knows(hosts: String, id: usize, peer: (Port, Port), members: String) -> ZooKeeper {
+        // It may take one for its leader that does not hear it, and waits for it so long.
+        let lines = vec!["initLimit=24".to_owned()];
+        let (peer, hosts, encrypted, fsync) = (Some(peer), Some(hosts), false, Fsync::Off);
         Server::create(ZooKeeperProgram { id, peer, members, hosts, lines, encrypted, fsync })
     }
 
@@ -254,7 +256,7 @@ impl Ensemble {
             format!("server.{}=127.0.0.1:{}:{}", number + 1, peer.number(), election.number())
         });
         let lines = lines.collect::<Vec<_>>().join("\n");
-        let member = |(number, ports)| ZooKeeper::member(number + 1, ports, lines.clone(), None, fsync);
+        let member = |(number, ports)| ZooKeeper::member(number + 1, ports, lines.clone(), fsync);
         Ensemble { members: ports.into_iter().enumerate().map(member).collect() }
     }
 

@@ -6,9 +6,13 @@
 //! own, so there are never more holders than permits, whatever becomes of the line. How many
 //! permits there are is stored nowhere: all must say the same.
 
+use std::time::Duration;
+
+use tokio::time::sleep;
+
 use super::connection::Member;
 use super::contenders::Wants;
-use super::messages::{ANY, Op, Request};
+use super::messages::{ANY, Get, Got, Op, Request};
 use super::raw::{LINE, PERMITS, Raw};
 use super::raw_ask::{ASK_AGAIN, Begun};
 use super::raw_nodes::{Node, base, beside, check, create, directories, find};
@@ -16,9 +20,14 @@ use super::requests::{Done, Fresh};
 use super::url::RawKind;
 use super::wire::Reader;
 use crate::claim::{Answer, Ask};
-use crate::engine::sessions::{Attempt, Failure};
+use crate::engine::sessions::{Attempt, Failure, now};
 use crate::engine::supervise::Connected;
 use crate::name::Name;
+
+/// For how long somebody who does not want to wait stands in a line that should move, and how often
+/// it looks.
+const LINE_MOVES: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Raw {
     /// Asks for a permit, or asks again.
@@ -44,6 +53,18 @@ impl Raw {
                 self.note(ask.owner, own.clone());
                 while let Some(before) = self.ahead(&connected, (&line, &turn), how).await? {
                     if !ask.wait {
+                        // The line moves at once while there are permits.
+                        let got =
+                            self.requests.read(&[Get::Children(permits.clone())], Fresh::Already).await?;
+                        let taken = match got.first() {
+                            Some(Got::Children(children)) => children.len(),
+                            _ => 0,
+                        };
+                        if taken < ask.capacity as usize && now() < started + LINE_MOVES {
+                            sleep(LOOK_AGAIN).await;
+                            how = Fresh::Already;
+                            continue;
+                        }
                         self.leave(ask.owner).await?;
                         return Ok(Answer::Busy(ASK_AGAIN));
                     }

@@ -97,14 +97,14 @@ async fn a_client_of_a_member_that_is_cut_off_finds_another(mut ground: Ground) 
         // Whichever member it is connected to.
         let client = loop {
             let before = served(&ensemble, member);
-            let client = patient(&mut ground, &hosts, "20s").await;
+            let client = patient(&mut ground, &hosts, "30s").await;
             if served(&ensemble, member) > before {
                 break client;
             }
         };
-        let held = lock(&client, "x", ms(20_000)).await;
+        let held = lock(&client, "x", ms(30_000)).await;
         ensemble.cut_off(member, how);
-        within("a lock", lock(&client, "y", ms(20_000))).await.release().await.expect("held");
+        within("a lock", lock(&client, "y", ms(30_000))).await.release().await.expect("held");
         // It may be in doubt for a moment.
         within("the renewal", async {
             while held.standing() != Standing::Held {

@@ -28,11 +28,7 @@ pub(super) fn groups() -> Vec<Group> {
     // Nor several permits at a time, nor another number of them.
     let permits = || {
         let mut group = crate::semaphore::group();
-        let one_by_one = [
-            "gives_out_as_many_as_there_are",
-            "a_lost_permit_comes_back_once",
-            "is_never_refused_by_its_own_client_while_free",
-        ];
+        let one_by_one = ["gives_out_as_many_as_there_are", "a_lost_permit_comes_back_once"];
         group.cases.retain(|(name, _)| one_by_one.contains(name));
         assert_eq!(group.cases.len(), one_by_one.len(), "cases that have other names now");
         group
@@ -75,6 +71,7 @@ fn permit_cases() -> Group {
             a_line_that_is_deleted_by_hand_lets_nobody_in_beyond,
             permits_are_called_as_curator_calls_them,
             only_single_permits_are_shared,
+            those_who_do_not_wait_are_let_in_while_there_are_permits,
         ]
     )
 }
@@ -255,6 +252,24 @@ async fn only_single_permits_are_shared(mut ground: Ground) {
     refuses(semaphore.resize(4).await);
     refuses(client.mutex("x").expect("a name").lock().await);
     assert!(matches!(client.election("x"), Err(Error::Unsupported { .. })));
+}
+
+/// They meet in the line, which moves.
+async fn those_who_do_not_wait_are_let_in_while_there_are_permits(mut ground: Ground) {
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let semaphore = ground.client().await.semaphore("x", 8).expect("a name");
+        for _ in 0..4 {
+            let semaphore = semaphore.clone();
+            tasks.spawn(async move { semaphore.try_acquire().await });
+        }
+    }
+    let mut permits = Vec::new();
+    while let Some(permit) = tasks.join_next().await {
+        permits.push(permit.expect("no panic").expect("an answer").expect("there are permits"));
+    }
+    let ninth = ground.client().await.semaphore("x", 8).expect("a name").try_acquire().await;
+    assert!(ninth.expect("an answer").is_none(), "there are eight");
 }
 
 async fn leaders_are_called_as_curator_calls_them(mut ground: Ground) {

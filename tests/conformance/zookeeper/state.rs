@@ -229,9 +229,9 @@ async fn a_client_that_holds_a_thousand_names_is_hardly_heard(ground: Ground) {
     }
     let connections = figure(&ground, "zk_num_alive_connections") - before.0;
     let watches = figure(&ground, "zk_watch_count") - before.1;
-    // Longer than a round of renewals.
+    // Two rounds of renewals.
     let (requests, started) = (figure(&ground, "zk_packets_received"), std::time::Instant::now());
-    tokio::time::sleep(ms(12_000)).await;
+    tokio::time::sleep(ms(20_000)).await;
     let requests = figure(&ground, "zk_packets_received") - requests;
     let per_second = requests as f64 / started.elapsed().as_secs_f64();
     println!(
@@ -239,7 +239,7 @@ async fn a_client_that_holds_a_thousand_names_is_hardly_heard(ground: Ground) {
         sessions(&ground).len()
     );
     assert!(sessions(&ground).len() == 1 && connections == 1 && watches <= 2);
-    assert!(per_second < 8.0, "{per_second} requests a second");
+    assert!(per_second < 12.0, "{per_second} requests a second");
     assert!(guards.iter().all(Guard::is_held));
 }
 

@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 
-use super::super::etcd::Fsync;
 use super::super::port::Port;
 use super::super::proxy::Proxy;
 use super::{Ensemble, ZooKeeper};
@@ -56,7 +55,7 @@ impl DividedEnsemble {
         let member = |(number, ports)| {
             let host = |other: usize| format!("{} m{}\n", address(number, other), other + 1);
             let hosts: String = (0..count).map(host).collect();
-            ZooKeeper::member(number + 1, ports, members.clone(), Some(hosts), Fsync::Off)
+            ZooKeeper::member_that_knows(hosts, number + 1, ports, members.clone())
         };
         let members = ports.into_iter().enumerate().map(member).collect();
         DividedEnsemble { ensemble: Ensemble { members }.run(), lines }
