@@ -124,6 +124,10 @@ async fn pay(sale: &Sale, database: &OrderFile, id: ReservationId) {
         // The database decides, and the sale is told.
         if database.pay(id).is_ok_and(|paid| paid) {
             say(&format!("paid {id}"));
+            // One of four closes the browser at once: nobody tells the sale.
+            if id.0 >> 16 & 3 == 0 {
+                return;
+            }
             // If its time is over here, the worker finds out that it is paid.
             while started.elapsed() < ROUND
                 && !matches!(sale.pay(id).await, Ok(answer) if answer != Payment::TooEarly)

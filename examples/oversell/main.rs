@@ -200,7 +200,7 @@ async fn rebuild(sale: &Sale, database: &OrderFile, stock: u32, shards: u32) -> 
         for order in orders {
             from = match order.state {
                 State::Unpaid => from.unpaid(order.id, order.buyer, order.quantity, PAY_WITHIN),
-                State::Paid => from.bought(order.buyer, order.quantity),
+                State::Paid => from.paid(order.id, order.buyer, order.quantity),
                 State::Expired => from,
             };
         }

@@ -78,7 +78,7 @@ impl Database {
                 let from = Rebuild::new(terms(left).epoch(epoch));
                 Ok(orders.into_iter().fold(from, |from, order| match order.state {
                     State::Unpaid => from.unpaid(order.id, order.buyer, order.quantity, pay_within),
-                    State::Paid => from.bought(order.buyer, order.quantity),
+                    State::Paid => from.paid(order.id, order.buyer, order.quantity),
                     State::Expired => from,
                 }))
             }
@@ -87,7 +87,7 @@ impl Database {
                 let from = Rebuild::new(terms(left).epoch(epoch));
                 Ok(orders.into_iter().fold(from, |from, order| match order.paid {
                     false => from.unpaid(order.id, order.buyer, order.quantity, pay_within),
-                    true => from.bought(order.buyer, order.quantity),
+                    true => from.paid(order.id, order.buyer, order.quantity),
                 }))
             }
         }

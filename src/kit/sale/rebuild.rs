@@ -29,14 +29,14 @@ pub enum Begun {
 pub struct Rebuild {
     terms: Terms,
     unpaid: Vec<(ReservationId, String, u32, Duration)>,
-    bought: Vec<(String, u32)>,
+    paid: Vec<(ReservationId, String, u32)>,
 }
 
 impl Rebuild {
     /// The sale goes on with these terms. Their stock is what the database has left to sell; their
     /// epoch is greater than any that the sale has had; their times count from now on.
     pub fn new(terms: Terms) -> Rebuild {
-        Rebuild { terms, unpaid: Vec::new(), bought: Vec::new() }
+        Rebuild { terms, unpaid: Vec::new(), paid: Vec::new() }
     }
 
     /// An order that is placed and not paid: it can be paid, or expires.
@@ -52,16 +52,17 @@ impl Rebuild {
         self
     }
 
-    /// Units that a buyer has paid for.
+    /// An order that is paid. Its buyer, who may ask again with the same id, is told so.
     #[must_use]
-    pub fn bought(mut self, buyer: impl Into<String>, units: u32) -> Rebuild {
-        self.bought.push((buyer.into(), units));
+    pub fn paid(mut self, id: ReservationId, buyer: impl Into<String>, quantity: u32) -> Rebuild {
+        self.paid.push((id, buyer.into(), quantity));
         self
     }
 
     fn check(&self) -> Result<()> {
         self.terms.check()?;
-        let buyers = self.unpaid.iter().map(|(_, buyer, ..)| buyer).chain(self.bought.iter().map(|(b, _)| b));
+        let buyers =
+            self.unpaid.iter().map(|(_, buyer, ..)| buyer).chain(self.paid.iter().map(|(_, buyer, _)| buyer));
         match buyers.into_iter().find(|buyer| buyer.len() > LONGEST_BUYER) {
             Some(buyer) => Err(Error::invalid(format!(
                 "the name of the buyer `{}` has more than {LONGEST_BUYER} bytes",
@@ -96,7 +97,13 @@ impl Sale {
     /// epoch.
     pub async fn rebuild(&self, from: &Rebuild) -> Result<Begun> {
         from.check()?;
-        let terms = &from.terms;
+        let unpaid = from.unpaid.iter().map(|(id, buyer, quantity, pay_within)| {
+            (id, buyer, *quantity, State::Ordered, micros(*pay_within))
+        });
+        let paid = from.paid.iter().map(|(id, buyer, quantity)| (id, buyer, *quantity, State::Paid, 0));
+        let orders = || unpaid.clone().chain(paid.clone());
+        let ordered = orders().fold(0, |sum: u32, (_, _, quantity, ..)| sum.saturating_add(quantity));
+        let terms = &Terms { orders: ordered, ..from.terms.clone() };
         let layout = terms.layout();
         match self.ask_heads(Ask::Pause(terms.clone())).await? {
             heads::Answer::Yes => {}
@@ -107,26 +114,22 @@ impl Sale {
         let Some((now, _)) = self.read_head(0).await? else { return Err(self.gone()) };
         let mut buyers: BTreeMap<&str, u32> = BTreeMap::new();
         let mut buckets: HashMap<(u8, u16), Vec<Record>> = HashMap::new();
-        let mut shards = vec![[0; 3]; usize::from(terms.shards)];
+        let mut shards = vec![[0_u32; 3]; usize::from(terms.shards)];
         for (shard, available) in terms.split(terms.stock) {
             shards[usize::from(shard)][0] = available;
         }
-        for (buyer, units) in &from.bought {
+        for (id, buyer, quantity, state, pay_within) in orders() {
             let has = buyers.entry(buyer).or_default();
-            *has = has.saturating_add(*units);
-            shards[0][2] += units;
-        }
-        for (id, buyer, quantity, pay_within) in &from.unpaid {
-            let has = buyers.entry(buyer).or_default();
-            *has = has.saturating_add(*quantity);
+            *has = has.saturating_add(quantity);
             let place = layout.place(id.0);
-            shards[usize::from(place.0)][1] += quantity;
+            let units = &mut shards[usize::from(place.0)][if state == State::Paid { 2 } else { 1 }];
+            *units = units.saturating_add(quantity);
             buckets.entry(place).or_default().push(Record {
                 number: id.0,
-                state: State::Ordered,
+                state,
                 attempts: 0,
-                quantity: *quantity,
-                deadline: now.saturating_add(micros(*pay_within)),
+                quantity,
+                deadline: now.saturating_add(pay_within),
                 buyer: buyer.clone(),
             });
         }

@@ -44,6 +44,8 @@ pub struct Terms {
     pub(super) pay_within: Duration,
     pub(super) kept: Duration,
     pub(super) shards: u8,
+    /// What a rebuilt sale has beside its stock: its buckets must hold that, too.
+    pub(super) orders: u32,
 }
 
 impl Terms {
@@ -58,6 +60,7 @@ impl Terms {
             pay_within: Duration::from_secs(15 * 60),
             kept: DEFAULT_KEPT,
             shards: 1,
+            orders: 0,
         }
     }
 
@@ -146,7 +149,7 @@ impl Terms {
     }
 
     pub(super) fn layout(&self) -> Layout {
-        let of_shard = self.stock / u32::from(self.shards.max(1));
+        let of_shard = self.stock.saturating_add(self.orders) / u32::from(self.shards.max(1));
         let buckets = of_shard.div_ceil(UNITS_PER_BUCKET).clamp(1, MOST_BUCKETS);
         Layout { epoch: self.epoch, shards: self.shards, buckets: u16::try_from(buckets).unwrap_or(1) }
     }

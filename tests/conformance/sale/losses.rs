@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::Error;
-use leasehold::kit::sale::{Answer, Begun, Payment, Rebuild, Sale, Terms};
+use leasehold::kit::sale::{Answer, Begun, Payment, Rebuild, Sale, Standing, Terms};
 
 use super::database::{Database, Order};
 use super::{check, id, opened, reserve, reserved, sales, work};
@@ -21,7 +21,7 @@ async fn rebuild(sale: &Sale, database: &Database, limit: u32) -> Begun {
     for (id, order, buyer, quantity) in database.orders() {
         from = match order {
             Order::Unpaid => from.unpaid(id, buyer, quantity, Duration::from_secs(60)),
-            Order::Paid => from.bought(buyer, quantity),
+            Order::Paid => from.paid(id, buyer, quantity),
             Order::Expired => from,
         };
     }
@@ -56,6 +56,12 @@ async fn a_rebuilt_sale_goes_on_from_the_database(mut ground: Ground) {
     check(&sale, 10).await;
     assert_eq!(other.pay(stale).await.expect("an answer"), Payment::Unknown);
     assert_eq!(other.pay(unpaid).await.expect("an answer"), Payment::Paid);
+    // Whoever asks again for what is paid is told so, and takes nothing.
+    let again = reserved(other.reserve("a", 2, paid).await.expect("an answer"));
+    assert_eq!(
+        (again.standing, other.figures().await.expect("an answer").expect("a sale").available),
+        (Standing::Paid, 5)
+    );
     // What buyers have counts.
     assert_eq!(reserve(&other, "a", 2).await, Answer::LimitReached { left: 1 });
     assert_eq!(reserve(&other, "b", 1).await, Answer::LimitReached { left: 0 });

@@ -70,7 +70,7 @@ async fn orders_in_postgresql(mut ground: Ground) {
     assert_eq!((epoch, available, found.len()), (2, 18, 12));
     let from = Rebuild::new(Terms::new(available).epoch(epoch));
     let from = found.into_iter().fold(from, |from, order| match order.paid {
-        true => from.bought(order.buyer, order.quantity),
+        true => from.paid(order.id, order.buyer, order.quantity),
         false => from.unpaid(order.id, order.buyer, order.quantity, ms(4000)),
     });
     assert_eq!(first.rebuild(&from).await.expect("an answer"), Begun::Now);
