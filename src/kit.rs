@@ -9,6 +9,7 @@
 //! * `schedule`: tasks that run at set times, on one node each time (feature `schedule`).
 //! * `web`: both as layers of an HTTP service (feature `tower`).
 
+mod breaker;
 mod bytes;
 mod cells;
 #[cfg(feature = "once")]

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::algorithm::{Algorithm, Outcome, Request, Shape};
-use super::away::{Permit, WhenAway};
+use super::away::WhenAway;
 use super::limit::Limit;
 use super::shared::{Part, Settings, Shared};
 use super::together::{away, decide};
@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::clock::{Moment, sleep_until};
 use crate::engine::MOST_CELLS;
 use crate::error::{Error, Result};
+use crate::kit::breaker::Permit;
 use crate::kit::cells;
 use crate::name::Family;
 

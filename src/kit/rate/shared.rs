@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::algorithm::{Algorithm, Outcome, Receipt, Request};
-use super::away::{Breaker, WhenAway};
+use super::away::WhenAway;
 use super::batch::{Batches, Held};
 use super::bounded::Bounded;
 use super::limit::Limit;
@@ -14,6 +14,7 @@ use super::verdict::{Allowed, Mode, Taken, Verdict, verdict};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
+use crate::kit::breaker::Breaker;
 use crate::kit::cells;
 use crate::name::{Family, Name};
 
