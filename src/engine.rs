@@ -201,6 +201,12 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// A statement that writes a cell which is not there, in a transaction of the caller's, if the
+    /// engine is a database: see [`AddSql`].
+    fn add_sql(&self, _cell: &Name) -> Option<AddSql> {
+        None
+    }
+
     /// Lets go of what the engine holds outside this process: connections, its seat.
     fn close(&self) -> Reply<'_, ()>;
 
@@ -246,6 +252,19 @@ pub struct ReplaceSql {
 impl ReplaceSql {
     /// How many bytes of the old value are compared.
     pub const COMPARED: usize = 25;
+}
+
+/// A statement that writes, in a transaction of the caller's, a cell that is not there. If it is,
+/// that is an error of the database.
+///
+/// Its parameters are the key of the cell, how long it lives in microseconds as a 64-bit number,
+/// and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddSql {
+    /// The statement.
+    pub insert: String,
+    /// The first parameter.
+    pub key: Vec<u8>,
 }
 
 /// Whether there is a connection to a server.

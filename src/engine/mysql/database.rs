@@ -422,6 +422,10 @@ impl Database for Mysql {
         self.statement(include_str!("replace_cell.sql"), &[])
     }
 
+    fn add_statement(&self) -> String {
+        self.statement(include_str!("add_cell.sql"), &[])
+    }
+
     fn verify_statements(&self) -> (String, String) {
         let text = include_str!("verify.sql");
         // A select does not fail by dividing by zero here, but by a subquery with two rows.

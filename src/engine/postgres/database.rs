@@ -425,6 +425,10 @@ impl Database for Postgres {
         self.shared.server.statements.replace_cell.clone()
     }
 
+    fn add_statement(&self) -> String {
+        self.shared.server.statements.add_cell.clone()
+    }
+
     fn verify_statements(&self) -> (String, String) {
         let select = self.shared.server.statements.verify.clone();
         let or_fail = format!("select 1 / count(*) as held from ({select}) claim");

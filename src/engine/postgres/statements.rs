@@ -34,6 +34,7 @@ pub(super) struct Statements {
     pub(super) read_format: String,
     pub(super) verify: String,
     pub(super) replace_cell: String,
+    pub(super) add_cell: String,
 }
 
 /// The server's clock in microseconds. Not `now()`, which is when the transaction began.
@@ -126,6 +127,7 @@ impl Statements {
             write_cells: statement(include_str!("write_cells.sql")),
             verify: statement(include_str!("verify.sql")),
             replace_cell: statement(include_str!("replace_cell.sql")),
+            add_cell: statement(include_str!("add_cell.sql")),
             read_format: statement("select format from :format order by format desc limit 1"),
         }
     }

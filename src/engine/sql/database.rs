@@ -121,6 +121,9 @@ pub(crate) trait Database: fmt::Debug + Send + Sync + 'static {
     /// The statement of [`crate::engine::ReplaceSql`].
     fn replace_statement(&self) -> String;
 
+    /// The statement of [`crate::engine::AddSql`].
+    fn add_statement(&self) -> String;
+
     /// Whether there is a connection for a key now.
     fn connection(&self, key: &[u8]) -> Connection;
 

@@ -12,8 +12,8 @@ use super::tries::jitter;
 use crate::claim::{Alteration, Answer, Ask, Claim, Micros, OwnerId, Pause, Released, Seat};
 use crate::engine::table::{Acquire, Alter, Break, Look, Resize};
 use crate::engine::{
-    Cells, Connection, Engine, Guarantees, Hints, Renewal, Renewed, ReplaceSql, Reply, Rule, Swap, Swapped,
-    VerifySql, View, Watching, refusal,
+    AddSql, Cells, Connection, Engine, Guarantees, Hints, Renewal, Renewed, ReplaceSql, Reply, Rule, Swap,
+    Swapped, VerifySql, View, Watching, refusal,
 };
 use crate::error::Result;
 use crate::name::{Family, Name};
@@ -203,6 +203,10 @@ impl<D: Database> Engine for SqlEngine<D> {
 
     fn replace_sql(&self, cell: &Name) -> Option<ReplaceSql> {
         Some(ReplaceSql { update: self.0.database.replace_statement(), key: key_of(cell) })
+    }
+
+    fn add_sql(&self, cell: &Name) -> Option<AddSql> {
+        Some(AddSql { insert: self.0.database.add_statement(), key: key_of(cell) })
     }
 
     fn close(&self) -> Reply<'_, ()> {
