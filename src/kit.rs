@@ -3,6 +3,7 @@
 //! Each part is a pure rule over cells (see [`crate::engine::cell`]) with a small API around it, so
 //! it is written once and runs on every engine that has cells.
 //!
+//! * `cache`: values that one node loads for all (feature `cache`).
 //! * [`rate`]: rate limits that all processes share.
 //! * `once`: submissions that must have an effect once (feature `once`).
 //! * `sale`: a flash sale that never sells more than there is (feature `sale`).
@@ -11,6 +12,9 @@
 
 mod breaker;
 mod bytes;
+#[cfg(feature = "cache")]
+#[cfg_attr(docsrs, doc(cfg(feature = "cache")))]
+pub mod cache;
 mod cells;
 #[cfg(feature = "once")]
 pub mod once;

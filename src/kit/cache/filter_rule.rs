@@ -1,0 +1,282 @@
+//! The cells of a filter, and the rules over them.
+//!
+//! A filter has parts, and a name belongs to one of them. The head says which generation of parts
+//! counts, and what was added to it last. Parts that are missing are not empty: they say "maybe".
+
+use std::time::Duration;
+
+use fastbloom::BloomFilter;
+
+use super::hash::mix;
+use super::settings::LONGEST_LIFE;
+use crate::claim::Micros;
+use crate::client::cell::TypedRule;
+use crate::engine::{CellValue, Decision, Rule, Write};
+use crate::kit::bytes::{Reader, Writer};
+
+const HEAD: u8 = 0x93;
+const PART: u8 = 0x94;
+/// Words of 64 bits of a part.
+pub(super) const WORDS: usize = 512;
+/// So many additions are told of; who has missed more reads all parts again.
+const TOLD: usize = 512;
+const LIVES: Duration = LONGEST_LIFE;
+
+/// The head of a filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Which parts count. Rises with every rebuild.
+    pub(super) generation: u64,
+    pub(super) parts: u32,
+    /// How many bits a name has.
+    pub(super) hashes: u32,
+    /// How many names were added, over all generations.
+    pub(super) count: u64,
+    /// The hashes of the last of them, oldest first.
+    pub(super) added: Vec<u64>,
+}
+
+impl Head {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Head> {
+        let mut reader = Reader::new(bytes, HEAD)?;
+        let (generation, parts, hashes) = (reader.wide()?, reader.number()?, reader.number()?);
+        let count = reader.wide()?;
+        let (added, rest) = reader.rest().as_chunks::<8>();
+        let added = added.iter().map(|hash| u64::from_be_bytes(*hash)).collect();
+        rest.is_empty().then_some(Head { generation, parts, hashes, count, added })
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let writer =
+            Writer::new(HEAD).wide(self.generation).number(self.parts).number(self.hashes).wide(self.count);
+        self.added.iter().fold(writer, |writer, hash| writer.bytes(&hash.to_be_bytes())).done()
+    }
+
+    /// What was added since there were so many; `None` if that can not be told.
+    pub(super) fn since(&self, count: u64) -> Option<&[u64]> {
+        let new = usize::try_from(self.count.checked_sub(count)?).ok()?;
+        self.added.get(self.added.len().checked_sub(new)?..)
+    }
+
+    fn put(&self) -> Write {
+        Write::Put(CellValue { bytes: self.encode(), lives: LIVES })
+    }
+}
+
+/// The part that a name belongs to.
+pub(super) fn part_of(hash: u64, parts: u32) -> u32 {
+    // Always below the number of parts.
+    u32::try_from((hash >> 32) % u64::from(parts.max(1))).unwrap_or(0)
+}
+
+/// The hash of a name within its part.
+pub(super) fn in_part(hash: u64) -> u64 {
+    mix(hash ^ 0x5bd1_e995_97f4_a7c1)
+}
+
+pub(super) fn encode_part(generation: u64, part: &BloomFilter) -> Vec<u8> {
+    let writer = Writer::new(PART).wide(generation);
+    part.as_slice().iter().fold(writer, |writer, word| writer.bytes(&word.to_be_bytes())).done()
+}
+
+/// A part of this generation; `None` if the bytes are something else.
+pub(super) fn decode_part(bytes: &[u8], generation: u64) -> Option<Vec<u64>> {
+    let mut reader = Reader::new(bytes, PART)?;
+    let found = reader.wide()?;
+    let (words, rest) = reader.rest().as_chunks::<8>();
+    (found == generation && rest.is_empty() && words.len() == WORDS)
+        .then(|| words.iter().map(|word| u64::from_be_bytes(*word)).collect())
+}
+
+/// Adds a name, over the head and the part that it belongs to.
+#[derive(Debug)]
+pub(super) struct Add {
+    pub(super) generation: u64,
+    pub(super) hash: u64,
+}
+
+/// What came of adding a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    Yes,
+    /// There is no filter, so nobody is refused.
+    NoFilter,
+    /// The parts are of another generation by now.
+    Rebuilt,
+}
+
+impl Rule for Add {
+    fn step(&self, values: &[Option<&[u8]>], _: Micros) -> Decision {
+        let value = |number: usize| values.get(number).copied().flatten();
+        let answer = |answer: u8| Decision { writes: Vec::new(), answer: vec![answer] };
+        let Some(mut head) = value(0).and_then(Head::decode) else { return answer(1) };
+        if head.generation != self.generation {
+            return answer(2);
+        }
+        head.count += 1;
+        head.added.push(self.hash);
+        let old = head.added.len().saturating_sub(TOLD);
+        head.added.drain(..old);
+        let part = value(1).and_then(|bytes| decode_part(bytes, head.generation)).map(|words| {
+            let mut part = BloomFilter::from_vec(words).hashes(head.hashes);
+            part.insert_hash(in_part(self.hash));
+            Write::Put(CellValue { bytes: encode_part(head.generation, &part), lives: LIVES })
+        });
+        // Of a part that is missing everything is "maybe", and so it stays.
+        Decision { writes: vec![head.put(), part.unwrap_or(Write::Keep)], answer: vec![0] }
+    }
+}
+
+impl TypedRule for Add {
+    type Answer = Added;
+
+    fn read(&self, answer: &[u8]) -> Option<Added> {
+        match answer {
+            [0] => Some(Added::Yes),
+            [1] => Some(Added::NoFilter),
+            [2] => Some(Added::Rebuilt),
+            _ => None,
+        }
+    }
+}
+
+/// Writes parts of a generation that does not count yet.
+#[derive(Debug)]
+pub(super) struct PutParts {
+    pub(super) parts: Vec<Vec<u8>>,
+}
+
+impl Rule for PutParts {
+    fn step(&self, _: &[Option<&[u8]>], _: Micros) -> Decision {
+        let put = |bytes: &Vec<u8>| Write::Put(CellValue { bytes: bytes.clone(), lives: LIVES });
+        Decision { writes: self.parts.iter().map(put).collect(), answer: Vec::new() }
+    }
+}
+
+impl TypedRule for PutParts {
+    type Answer = ();
+
+    fn read(&self, _: &[u8]) -> Option<()> {
+        Some(())
+    }
+}
+
+/// Lets a generation count, unless names were added that it does not have.
+#[derive(Debug)]
+pub(super) struct Switch {
+    pub(super) generation: u64,
+    pub(super) parts: u32,
+    pub(super) hashes: u32,
+    /// How many additions it has.
+    pub(super) count: u64,
+}
+
+/// What came of switching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Switched {
+    Yes,
+    /// Names were added meanwhile.
+    Behind,
+    /// Somebody else has built a later one.
+    Outdated,
+}
+
+impl Rule for Switch {
+    fn step(&self, values: &[Option<&[u8]>], _: Micros) -> Decision {
+        let before = values.first().copied().flatten().and_then(Head::decode);
+        let answer = |answer: u8| Decision { writes: Vec::new(), answer: vec![answer] };
+        let Switch { generation, parts, hashes, count } = *self;
+        let added = match before {
+            Some(head) if head.generation >= generation => return answer(2),
+            Some(head) if head.count != count => return answer(1),
+            Some(head) => head.added,
+            None => Vec::new(),
+        };
+        let head = Head { generation, parts, hashes, count, added };
+        Decision { writes: vec![head.put()], answer: vec![0] }
+    }
+}
+
+impl TypedRule for Switch {
+    type Answer = Switched;
+
+    fn read(&self, answer: &[u8]) -> Option<Switched> {
+        match answer {
+            [0] => Some(Switched::Yes),
+            [1] => Some(Switched::Behind),
+            [2] => Some(Switched::Outdated),
+            _ => None,
+        }
+    }
+}
+
+/// Deletes cells, whatever they hold.
+#[derive(Debug)]
+pub(super) struct Forget(pub(super) usize);
+
+impl Rule for Forget {
+    fn step(&self, _: &[Option<&[u8]>], _: Micros) -> Decision {
+        let writes = vec![Write::Delete; self.0];
+        Decision { writes, answer: Vec::new() }
+    }
+}
+
+impl TypedRule for Forget {
+    type Answer = ();
+
+    fn read(&self, _: &[u8]) -> Option<()> {
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(decision: &Decision, number: usize) -> Vec<u8> {
+        match &decision.writes[number] {
+            Write::Put(value) => value.bytes.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Stores keep filters: where the bits of a name are never changes, or stored filters would
+    /// refuse names that exist.
+    #[test]
+    fn bits_are_pinned() {
+        let mut part = BloomFilter::from_vec(vec![0; WORDS]).hashes(7);
+        part.insert_hash(in_part(super::super::hash::hash("user7")));
+        let set: Vec<usize> =
+            (0..WORDS * 64).filter(|bit| part.as_slice()[bit / 64] >> (bit % 64) & 1 == 1).collect();
+        assert_eq!(set, PINNED, "fastbloom has changed: give parts another tag");
+    }
+
+    const PINNED: [usize; 7] = [8425, 8499, 15055, 17434, 17922, 23580, 24051];
+
+    #[test]
+    fn a_generation_counts_only_with_all_that_was_added() {
+        let switch = |generation, count| Switch { generation, parts: 2, hashes: 7, count };
+        let first = switch(10, 0).step(&[None], 1);
+        assert_eq!(first.answer, [0]);
+        let head = bytes(&first, 0);
+        let part = encode_part(10, &BloomFilter::from_vec(vec![0; WORDS]).hashes(7));
+        let added = Add { generation: 10, hash: 77 }.step(&[Some(&head), Some(&part)], 1);
+        assert_eq!(added.answer, [0]);
+        let (head, part) = (bytes(&added, 0), bytes(&added, 1));
+        let words = decode_part(&part, 10).expect("a part");
+        assert!(BloomFilter::from_vec(words).hashes(7).contains_hash(in_part(77)));
+        // One that was begun before does not have it.
+        assert_eq!(switch(11, 0).step(&[Some(&head)], 1).answer, [1]);
+        let second = switch(11, 1).step(&[Some(&head)], 1);
+        assert_eq!(second.answer, [0]);
+        let head = bytes(&second, 0);
+        assert_eq!(Head::decode(&head).expect("a head").since(0), Some([77].as_slice()));
+        assert_eq!(switch(10, 1).step(&[Some(&head)], 1).answer, [2]);
+        // Whoever adds to the old one learns that there is another.
+        assert_eq!(Add { generation: 10, hash: 78 }.step(&[Some(&head), None], 1).answer, [2]);
+        assert_eq!(Add { generation: 10, hash: 78 }.step(&[None, None], 1).answer, [1]);
+        // A part that is missing stays so.
+        let alone = Add { generation: 11, hash: 78 }.step(&[Some(&head), None], 1);
+        assert_eq!((alone.answer.as_slice(), &alone.writes[1]), ([0].as_slice(), &Write::Keep));
+    }
+}
