@@ -1,10 +1,11 @@
 //! Another process: this binary, started again, told what to do line by line.
 //!
 //! `lock NAME LEASE_MS`, `try NAME LEASE_MS`, `release NAME`, `standing NAME`, `exit`, `fork NAME`,
-//! `fork-connect NAME ORDER`, `task NAME PERIOD LEASE`, which begins an occurrence, `lifeline`,
-//! which starts a program that keeps the claims alive and answers with its number, and
-//! `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing else protects
-//! and answers with what it saw, one line a section.
+//! `fork-connect NAME ORDER`, `task NAME PERIOD LEASE`, which begins an occurrence,
+//! `cache NAME ENTRY LEASE`, which begins a load that never ends, `lifeline`, which starts a
+//! program that keeps the claims alive and answers with its number, and `sections NAME COUNT FILE
+//! TASKS`, which adds to a counter in a file that nothing else protects and answers with what it
+//! saw, one line a section.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
@@ -213,6 +214,11 @@ async fn serve(url: &str, client: Client) {
                 let (period, lease) = (number(words.next()), number(words.next()));
                 runs.push(begin_task(&client, name, period, lease).await);
             }
+            #[cfg(feature = "cache")]
+            "cache" => {
+                let entry = words.next().unwrap_or_default();
+                begin_load(&client, name, entry, number(words.next())).await;
+            }
             "lifeline" => answer(&lifeline(&client)),
             "fork" => fork(&client, &guards[name]).await,
             #[cfg(feature = "blocking")]
@@ -279,6 +285,18 @@ async fn begin_task(client: &Client, name: &str, period: u64, lease: u64) -> lea
     let instant = run.occurrence().scheduled().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     answer(&format!("began {} {}", instant.as_millis(), run.occurrence().token()));
     run
+}
+
+/// Begins a load that never ends.
+#[cfg(feature = "cache")]
+async fn begin_load(client: &Client, name: &str, entry: &str, lease: u64) {
+    let cache = client.cache(name, Duration::from_secs(60), |_| async {
+        answer("loading");
+        std::future::pending::<Result<Vec<u8>, String>>().await
+    });
+    let cache = cache.and_then(|cache| cache.lease(Duration::from_millis(lease))).expect("a cache");
+    let entry = entry.to_owned();
+    tokio::spawn(async move { cache.get(entry).await });
 }
 
 /// Starts a program that inherits the lifeline; its number.

@@ -10,6 +10,8 @@
 mod bench;
 #[cfg(feature = "blocking")]
 mod blocking;
+#[cfg(feature = "cache")]
+mod cache;
 mod cancel;
 mod cells;
 mod child;
@@ -168,6 +170,8 @@ fn groups() -> Vec<Group> {
     ]);
     #[cfg(feature = "sale")]
     groups.extend(sale::groups());
+    #[cfg(feature = "cache")]
+    groups.extend(cache::groups());
     groups
 }
 

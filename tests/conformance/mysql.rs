@@ -27,6 +27,8 @@ pub(crate) fn groups() -> Vec<Group> {
         group("sessions", outage::cases()),
         group("rules", crate::rules::cases()),
         group("tables", tables::cases()),
+        #[cfg(feature = "cache")]
+        group("outbox", crate::cache::outbox::cases()),
         #[cfg(feature = "once")]
         group("transactions", crate::transactions::cases()),
         #[cfg(feature = "mysql-tls")]

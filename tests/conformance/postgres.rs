@@ -26,6 +26,8 @@ pub(crate) fn groups() -> Vec<Group> {
         group("outage", outage::cases()),
         group("rules", crate::rules::cases()),
         group("tables", tables::cases()),
+        #[cfg(feature = "cache")]
+        group("outbox", crate::cache::outbox::cases()),
         #[cfg(feature = "once")]
         group("transactions", crate::transactions::cases()),
         #[cfg(feature = "postgres-tls")]

@@ -9,6 +9,8 @@
 
 mod bench;
 mod book;
+#[cfg(feature = "cache")]
+mod cache;
 mod pair;
 #[cfg(feature = "sale")]
 mod sale;
@@ -78,6 +80,8 @@ fn main() -> ExitCode {
     let trials = vec![
         trial,
         twins,
+        #[cfg(feature = "cache")]
+        Trial::test("the_twin_of_an_entry_follows_its_rule", cache::the_twin_follows_the_rule),
         #[cfg(feature = "sale")]
         Trial::test("the_twin_of_a_reservation_follows_its_rule", sale::the_twin_follows_the_rule),
     ];

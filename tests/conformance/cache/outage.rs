@@ -1,0 +1,133 @@
+//! What callers get while the engine is away.
+
+use leasehold::kit::cache::{Cache, Failure, Origin, WhenAway};
+
+use super::{Source, caches, told, value};
+use crate::bench::{Ground, ms, soon, until};
+use crate::wire::Fault;
+use crate::{Group, cases};
+
+pub(super) fn group() -> Group {
+    cases!(
+        "cache_outage",
+        caches,
+        [
+            callers_get_what_was_chosen_while_the_engine_is_away,
+            an_engine_that_is_away_is_not_waited_for_by_all,
+            what_was_invalidated_here_is_not_remembered,
+            an_invalidation_that_was_not_heard_says_so,
+            a_store_that_is_paused_costs_one_deadline,
+        ]
+    )
+}
+
+fn with(cache: Cache, when_away: WhenAway) -> Cache {
+    cache.when_away(when_away).and_then(|cache| cache.deadline(ms(200))).expect("in range")
+}
+
+async fn callers_get_what_was_chosen_while_the_engine_is_away(mut ground: Ground) {
+    for fault in [Fault::Refuse, Fault::Hang] {
+        let options = ground.options();
+        let (client, wire) = ground.client_on_wire(options).await;
+        let source = Source::default();
+        source.set("known", "old");
+        source.set("unknown", "v");
+        let choices = [WhenAway::Fail, WhenAway::Remember, WhenAway::Load];
+        let [fail, remember, load] = choices.map(|choice| with(source.cache(&client, ms(60_000)), choice));
+        for cache in [&fail, &remember, &load] {
+            // On a slow machine the engine may seem to be away at first.
+            until("it is known", async || told(cache.get("known").await).1 == Origin::Shared).await;
+        }
+        source.set("known", "new");
+        let loads = source.loads();
+        wire.set(fault);
+        for name in ["known", "unknown"] {
+            let failed = fail.get(name).await;
+            assert!(matches!(failed, Err(Failure::Engine(_))), "{failed:?}");
+        }
+        assert_eq!(told(remember.get("known").await), ("old".into(), Origin::Away));
+        let failed = remember.get("unknown").await;
+        assert!(matches!(failed, Err(Failure::Engine(_))), "{failed:?}");
+        assert_eq!(source.loads(), loads);
+        assert_eq!(told(load.get("known").await), ("old".into(), Origin::Away));
+        assert_eq!(told(load.get("unknown").await), ("v".into(), Origin::Bypass));
+        // From here on it is known.
+        assert_eq!(told(load.get("unknown").await), ("v".into(), Origin::Away));
+        assert_eq!(source.loads(), loads + 1);
+        wire.set(Fault::None);
+        for cache in [&fail, &remember, &load] {
+            until("it is back", async || {
+                cache.get("known").await.is_ok_and(|got| got.origin() == Origin::Shared)
+            })
+            .await;
+        }
+        client.close().await.ok();
+    }
+}
+
+async fn an_engine_that_is_away_is_not_waited_for_by_all(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let source = Source::default();
+    let cache = with(source.cache(&client, ms(60_000)), WhenAway::Fail);
+    wire.set(Fault::Hang);
+    for name in 0..3 {
+        cache.get(format!("k{name}")).await.expect_err("it is away");
+    }
+    // The breaker is open: a thousand callers take no time to be told.
+    let began = tokio::time::Instant::now();
+    for name in 0..1000 {
+        cache.get(format!("k{name}")).await.expect_err("it is away");
+    }
+    assert!(began.elapsed() < ms(5000), "{:?}", began.elapsed());
+    wire.set(Fault::None);
+    until("it is back", async || cache.get("k").await.is_ok()).await;
+}
+
+async fn what_was_invalidated_here_is_not_remembered(mut ground: Ground) {
+    let options = ground.options().call_limit(ms(300));
+    let (client, wire) = ground.client_on_wire(options).await;
+    let source = Source::default();
+    source.set("k", "old");
+    let cache = with(source.cache(&client, ms(60_000)), WhenAway::Remember);
+    until("it is known", async || told(cache.get("k").await).1 == Origin::Shared).await;
+    wire.set(Fault::Refuse);
+    assert_eq!(told(cache.get("k").await).1, Origin::Away);
+    // It can not be heard, but here it is known that it should be.
+    cache.invalidate("k").await.expect_err("it is away");
+    let forgotten = cache.get("k").await;
+    assert!(matches!(forgotten, Err(Failure::Engine(_))), "{forgotten:?}");
+}
+
+async fn an_invalidation_that_was_not_heard_says_so(mut ground: Ground) {
+    let options = ground.options().call_limit(ms(300));
+    let (client, wire) = ground.client_on_wire(options).await;
+    let source = Source::default();
+    source.set("k", "old");
+    let cache = source.cache(&client, ms(60_000));
+    value(cache.get("k").await);
+    source.set("k", "new");
+    for fault in [Fault::Refuse, Fault::Hang, Fault::LoseAnswer] {
+        wire.set(fault);
+        let error = cache.invalidate("k").await.expect_err("it is not heard");
+        assert!(error.is_retryable(), "{error}");
+    }
+    wire.set(Fault::None);
+    cache.invalidate("k").await.expect("an answer");
+    until("it is back", async || value(cache.get("k").await) == "new").await;
+}
+
+async fn a_store_that_is_paused_costs_one_deadline(mut ground: Ground) {
+    let client = ground.client().await;
+    let source = Source::default();
+    source.set("k", "v");
+    let cache = source.cache(&client, ms(60_000)).deadline(ms(500)).expect("in range");
+    until("it is known", async || told(cache.get("k").await).1 == Origin::Shared).await;
+    let Some(paused) = ground.pause() else { return };
+    assert_eq!(told(soon("an answer", cache.get("k")).await), ("v".into(), Origin::Away));
+    source.set("other", "w");
+    assert_eq!(told(soon("an answer", cache.get("other")).await), ("w".into(), Origin::Bypass));
+    drop(paused);
+    until("it is back", async || cache.get("k").await.is_ok_and(|got| got.origin() == Origin::Shared)).await;
+    assert_eq!(value(cache.get("other").await), "w");
+}

@@ -1,0 +1,212 @@
+//! Invalidations that are part of a transaction of the caller's: in databases.
+
+use leasehold::kit::cache::{Outbox, OutboxSql};
+#[cfg(feature = "mysql")]
+use mysql_async::prelude::Queryable as _;
+
+use super::{Source, value};
+use crate::bench::{Ground, ms, not_within, soon, until};
+use crate::{Case, cases};
+
+pub(crate) fn cases() -> Vec<(&'static str, Case)> {
+    cases!(
+        "outbox",
+        [
+            what_was_committed_is_relayed,
+            what_was_rolled_back_is_not,
+            a_row_is_delivered_at_once,
+            many_rows_are_relayed_by_one_of_many,
+            a_row_stays_until_its_cache_has_heard_of_it,
+            names_that_are_too_long_are_refused,
+        ]
+    )
+    .cases
+}
+
+/// A connection of the user's own.
+enum Database {
+    #[cfg(feature = "postgres")]
+    Postgres(tokio_postgres::Client),
+    #[cfg(feature = "mysql")]
+    Mysql(mysql_async::Conn),
+}
+
+impl Database {
+    async fn open(ground: &Ground) -> Database {
+        match ground.promises().engine {
+            #[cfg(feature = "postgres")]
+            "postgres" => Database::Postgres(crate::postgres::guarding::database(ground).await),
+            #[cfg(feature = "mysql")]
+            "mysql" => Database::Mysql(crate::mysql::guarding::database(ground).await),
+            other => panic!("{other} is no database"),
+        }
+    }
+
+    async fn run(&mut self, statement: &str) {
+        match self {
+            #[cfg(feature = "postgres")]
+            Database::Postgres(database) => database.batch_execute(statement).await.expect(statement),
+            #[cfg(feature = "mysql")]
+            Database::Mysql(database) => database.query_drop(statement).await.expect(statement),
+        }
+    }
+
+    /// Writes a row down.
+    async fn write(&mut self, row: &OutboxSql) {
+        let OutboxSql { insert, key, lives, value, .. } = row;
+        match self {
+            #[cfg(feature = "postgres")]
+            Database::Postgres(database) => {
+                assert_eq!(database.execute(insert, &[key, lives, value]).await.expect("an answer"), 1);
+            }
+            #[cfg(feature = "mysql")]
+            Database::Mysql(database) => {
+                database.exec_drop(insert, (key, lives, value)).await.expect("an answer");
+            }
+        }
+    }
+}
+
+async fn outbox(ground: &mut Ground) -> Outbox {
+    ground.client().await.outbox("x").expect("a database")
+}
+
+/// The cache is on another engine than the outbox: in this process.
+async fn cache(source: &Source) -> leasehold::kit::cache::Cache {
+    static STORES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = STORES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let client = leasehold::connect(&format!("memory:outbox{number}")).await.expect("an engine");
+    source.cache(&client, ms(60_000))
+}
+
+async fn what_was_committed_is_relayed(mut ground: Ground) {
+    let source = Source::default();
+    source.set("k", "old");
+    source.set("other", "old");
+    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(&ground).await);
+    let caches = [cache(&source).await, source.cache(&ground.client().await, ms(60_000))];
+    for cache in caches {
+        source.set("k", "old");
+        source.set("other", "old");
+        value(cache.get("k").await);
+        value(cache.get("other").await);
+        let row = outbox.row([("k", 0), ("other", 0)]).expect("a row");
+        database.run("begin").await;
+        database.write(&row).await;
+        assert_eq!(outbox.drain(&cache).await.expect("an answer").rows, 0, "it is not committed");
+        source.set("k", "new");
+        source.set("other", "new");
+        database.run("commit").await;
+        // The process dies here.
+        assert_eq!(value(cache.get("k").await), "old");
+        let relayed = outbox.drain(&cache).await.expect("an answer");
+        assert_eq!(relayed.rows, 1);
+        assert!(relayed.oldest < ms(60_000), "{relayed:?}");
+        assert_eq!(value(cache.get("k").await), "new");
+        assert_eq!(value(cache.get("other").await), "new");
+        assert_eq!(outbox.drain(&cache).await.expect("an answer").rows, 0, "it is relayed once");
+    }
+}
+
+async fn what_was_rolled_back_is_not(mut ground: Ground) {
+    let source = Source::default();
+    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(&ground).await);
+    let cache = cache(&source).await;
+    value(cache.get("k").await);
+    database.run("begin").await;
+    database.write(&outbox.row([("k", 0)]).expect("a row")).await;
+    database.run("rollback").await;
+    assert_eq!(outbox.drain(&cache).await.expect("an answer").rows, 0);
+    value(cache.get("k").await);
+    assert_eq!(source.loads(), 1);
+}
+
+async fn a_row_is_delivered_at_once(mut ground: Ground) {
+    let source = Source::default();
+    source.set_version("k", "old", 1);
+    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(&ground).await);
+    let cache = cache(&source).await;
+    value(cache.get("k").await);
+    let row = outbox.row([("k", 2)]).expect("a row");
+    database.write(&row).await;
+    source.set_version("k", "new", 2);
+    outbox.deliver(&row, &cache).await.expect("an answer");
+    assert_eq!(value(cache.get("k").await), "new");
+    assert_eq!(outbox.drain(&cache).await.expect("an answer").rows, 0);
+    // Relayed a second time it does no harm: the value has that version.
+    database.write(&outbox.row([("k", 2)]).expect("a row")).await;
+    assert_eq!(outbox.drain(&cache).await.expect("an answer").rows, 1);
+    assert_eq!(value(cache.get("k").await), "new");
+    assert_eq!(source.loads(), 2);
+}
+
+async fn many_rows_are_relayed_by_one_of_many(mut ground: Ground) {
+    const NAMES: usize = 40;
+    let source = Source::default();
+    let cache = cache(&source).await;
+    let names: Vec<String> = (0..NAMES).map(|number| format!("k{number}")).collect();
+    names.iter().for_each(|name| source.set(name, "old"));
+    soon("all", cache.get_many(&names)).await;
+    let mut relays = Vec::new();
+    for _ in 0..3 {
+        let (outbox, cache) = (outbox(&mut ground).await.poll(ms(20)), cache.clone());
+        relays.push(tokio::spawn(async move { outbox.run(&cache).await }));
+    }
+    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(&ground).await);
+    for name in &names {
+        source.set(name, "new");
+        database.write(&outbox.row([(name, 0)]).expect("a row")).await;
+    }
+    until("all are new", async || {
+        let got = cache.get_many(&names).await;
+        got.into_iter().all(|got| value(got) == "new")
+    })
+    .await;
+    // Whoever relays dies, and another goes on.
+    for relay in relays.drain(..2) {
+        relay.abort();
+    }
+    source.set("k0", "newer");
+    database.write(&outbox.row([("k0", 0)]).expect("a row")).await;
+    until("another relays", async || value(cache.get("k0").await) == "newer").await;
+    relays.into_iter().for_each(|relay| relay.abort());
+}
+
+async fn a_row_stays_until_its_cache_has_heard_of_it(mut ground: Ground) {
+    let source = Source::default();
+    source.set("k", "old");
+    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(&ground).await);
+    let engine = leasehold::engine::open("memory:outbox-away", &leasehold::Options::new()).await;
+    let (engine, wire) = crate::wire::wire(engine.expect("an engine"));
+    let options = leasehold::Options::new().call_limit(ms(200));
+    let client = leasehold::Client::new(engine, options).expect("a client");
+    let cache = source.cache(&client, ms(60_000));
+    value(cache.get("k").await);
+    database.write(&outbox.row([("k", 0)]).expect("a row")).await;
+    source.set("k", "new");
+    wire.set(crate::wire::Fault::Refuse);
+    outbox.drain(&cache).await.expect_err("the cache is away");
+    not_within(ms(300), "the relay ended", outbox.run(&cache)).await;
+    wire.set(crate::wire::Fault::None);
+    let outbox = outbox.poll(ms(20));
+    let relay = tokio::spawn({
+        let cache = cache.clone();
+        async move { outbox.run(&cache).await }
+    });
+    until("it is relayed", async || cache.get("k").await.is_ok_and(|got| got.value() == Some(b"new"))).await;
+    relay.abort();
+}
+
+async fn names_that_are_too_long_are_refused(mut ground: Ground) {
+    let client = ground.client().await;
+    assert!(client.outbox("x".repeat(400)).is_err());
+    let longest = client.outbox("x".repeat(300)).expect("not too long");
+    let none: [(&str, u64); 0] = [];
+    assert!(longest.row(none).is_err() && longest.row([("k", 1 << 52)]).is_err());
+    let (mut database, source) = (Database::open(&ground).await, Source::default());
+    let cache = cache(&source).await;
+    // However long the names in it are, it is found.
+    database.write(&longest.row([("n".repeat(2000), 0)]).expect("a row")).await;
+    let relayed = longest.drain(&cache).await;
+    assert_eq!(relayed.map_or(0, |relayed| relayed.rows), 1);
+}
