@@ -41,6 +41,7 @@
 //! | `etcd`, `etcd-tls` | | `etcd://`; encrypted: `etcds://` |
 //! | `postgres`, `postgres-tls` | | `postgres://`; encrypted: `sslmode=require` |
 //! | `mysql`, `mysql-tls` | | `mysql://`, `mariadb://`; encrypted: `sslmode=require` |
+//! | `cache` | | `kit::cache`: one node loads for all, and an invalidation holds |
 //! | `once` | | `kit::once`: submissions that have an effect once |
 //! | `sale` | | `kit::sale`: flash sales that never sell more than there is |
 //! | `schedule` | | [`kit`]: tasks that run at set times, each time on one node |
@@ -107,6 +108,9 @@ mod pages {
     mod file {}
     #[doc = include_str!("../docs/limits.md")]
     mod limits {}
+    #[cfg(feature = "cache")]
+    #[doc = include_str!("../docs/cache.md")]
+    mod cache {}
     #[cfg(feature = "once")]
     #[doc = include_str!("../docs/once.md")]
     mod once {}
