@@ -33,6 +33,7 @@ pub(crate) fn group() -> Group {
             a_decision_without_writes_changes_nothing,
             a_change_is_told_to_those_who_watch,
             any_name_and_any_bytes_will_do,
+            long_values_are_written_together,
             too_many_cells_and_one_cell_twice_are_refused,
             a_cell_of_something_else_is_no_latch,
         ]
@@ -480,6 +481,23 @@ async fn any_name_and_any_bytes_will_do(mut ground: Ground) {
         let bytes = [&values[number % values.len()], text.as_bytes()].concat();
         let found = engine.read(&[name(text)]).await.expect("a cell");
         assert_eq!(found.cells[0].value.as_deref(), Some(bytes.as_slice()), "{text:?}");
+    }
+}
+
+async fn long_values_are_written_together(mut ground: Ground) {
+    let engine = ground.engine().await;
+    let names = ["{t}a", "{t}b", "{t}c"].map(name);
+    for length in [65_535, 65_536, 70_000, 262_144] {
+        let found = engine.read(&names).await.expect("cells");
+        let cells = names.iter().zip(&found.cells).zip([9, length, length - 7]);
+        let swaps = cells.map(|((name, cell), length)| {
+            let write = Write::Put(CellValue { bytes: vec![7; length], lives: ms(60_000) });
+            Swap { name: name.clone(), version: cell.version, write }
+        });
+        assert_eq!(engine.swap(swaps.collect()).await.expect("an answer"), Swapped::Yes);
+        let found = engine.read(&names).await.expect("cells");
+        let lengths = found.cells.iter().map(|cell| cell.value.as_ref().map_or(0, Vec::len));
+        assert_eq!(lengths.collect::<Vec<_>>(), [9, length, length - 7]);
     }
 }
 

@@ -374,21 +374,22 @@ impl Database for Mysql {
             let packet = Packet::plain(self.statement(text, &given));
             return Ok(self.insert(over, packet, 0).await?.is_some_and(|changed| changed > 0));
         }
-        let rows = writes.iter().map(|write| {
-            // Where there is no row, one with version 0 is made first.
-            let mut row = vec![key(&write.key), write.expected.unwrap_or(0).into()];
-            match &write.cell {
-                Some(cell) => row.extend(cell_values(cell)),
-                None => row.extend([Value::Null, Value::Null, Value::Null, Value::Null]),
-            }
-            row
-        });
-        let columns = &["name_key", "expected", "version", "changed_at", "expires", "bytes"];
-        let given = [Value::Table(columns, rows.collect()), (writes.len() as u64).into()];
-        let packet = Packet::transaction(self.statement(include_str!("write_cells.sql"), &given));
+        let count = writes.len() as u64;
+        // Where there is no row, one with version 0 is made first.
+        let expected = writes.iter().map(|write| vec![key(&write.key), write.expected.unwrap_or(0).into()]);
+        let expected = [Value::Table(&["name_key", "expected"], expected.collect())];
+        let mut text = self.statement(include_str!("compare_cells.sql"), &expected);
+        for (name, cell) in writes.iter().filter_map(|write| Some((&write.key, write.cell.as_ref()?))) {
+            let mut given = vec![key(name), count.into()];
+            given.extend(cell_values(cell));
+            text.push_str(";\n");
+            text.push_str(&self.statement(include_str!("write_cell.sql"), &given));
+        }
+        text.push_str(";\ncommit;\nselect @leasehold_held");
+        let packet = Packet::transaction(text);
         let rows = last(self.pool.send(over, packet).await?);
         let held: u64 = rows.first().map_or(Ok(0), |row| column(row, 0))?;
-        Ok(held == writes.len() as u64)
+        Ok(held == count)
     }
 
     fn notify(&self, notices: Vec<Notice>, changed: Vec<Name>) {
