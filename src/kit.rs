@@ -8,6 +8,7 @@
 //! * `once`: submissions that must have an effect once (feature `once`).
 //! * `sale`: a flash sale that never sells more than there is (feature `sale`).
 //! * `schedule`: tasks that run at set times, on one node each time (feature `schedule`).
+//! * `sessions`: sessions of users, all of which can be ended at one moment (feature `sessions`).
 //! * `web`: both as layers of an HTTP service (feature `tower`).
 
 mod breaker;
@@ -23,6 +24,8 @@ pub mod rate;
 pub mod sale;
 #[cfg(feature = "schedule")]
 pub mod schedule;
+#[cfg(feature = "sessions")]
+pub mod sessions;
 #[cfg(feature = "tower")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub mod web;

@@ -45,6 +45,7 @@
 //! | `once` | | `kit::once`: submissions that have an effect once |
 //! | `sale` | | `kit::sale`: flash sales that never sell more than there is |
 //! | `schedule` | | [`kit`]: tasks that run at set times, each time on one node |
+//! | `sessions`, `tower-sessions` | | `kit::sessions`; a store for the crate `tower-sessions` |
 //! | `blocking` | | `leasehold::blocking`: the same locks for programs without async |
 //! | `metrics` | | figures for the recorder of the crate [`metrics`](https://docs.rs/metrics) |
 //!
@@ -135,4 +136,7 @@ mod pages {
     #[cfg(feature = "schedule")]
     #[doc = include_str!("../docs/schedule.md")]
     mod schedule {}
+    #[cfg(feature = "sessions")]
+    #[doc = include_str!("../docs/sessions.md")]
+    mod sessions {}
 }

@@ -201,7 +201,7 @@ impl Sink {
         Events(Listening::Idle(listeners.subscribe()))
     }
 
-    pub(super) fn meter(&self) -> &Meter {
+    pub(crate) fn meter(&self) -> &Meter {
         &self.meter
     }
 

@@ -106,6 +106,12 @@ mod recording {
             counter!("leasehold_renewals_total", self.labels(name, Some(("outcome", outcome)))).increment(1);
         }
 
+        /// What a part of the kit came to.
+        #[cfg(feature = "sessions")]
+        pub(crate) fn kit(&self, figure: &'static str, outcome: &'static str) {
+            counter!(figure, "engine" => self.engine, "outcome" => outcome).increment(1);
+        }
+
         pub(crate) fn disconnected(&self) {
             counter!("leasehold_disconnects_total", "engine" => self.engine).increment(1);
         }
@@ -180,6 +186,12 @@ mod recording {
             "leasehold_releases_unheard_total",
             "Names that the engine did not hear to be given back; they end with their leases."
         );
+        #[cfg(feature = "sessions")]
+        describe_counter!(
+            "leasehold_sessions_total",
+            "Steps of sessions, by outcome: created, loaded, put_off, saved, conflict, not_found, ended, \
+             all_ended."
+        );
         describe_counter!("leasehold_disconnects_total", "Connections to servers that were lost.");
         describe_counter!("leasehold_reconnects_total", "Connections to servers that were made again.");
     }
@@ -211,6 +223,8 @@ mod silent {
         pub(crate) fn released(&self, _: &Name, _: impl Fn() -> Duration) {}
         pub(crate) fn not_released(&self, _: &Name) {}
         pub(crate) fn renewal(&self, _: &Name, _: Option<Renewed>) {}
+        #[cfg(feature = "sessions")]
+        pub(crate) fn kit(&self, _: &'static str, _: &'static str) {}
         pub(crate) fn disconnected(&self) {}
         pub(crate) fn reconnected(&self) {}
         pub(crate) fn wait(&self, _: &Name) -> Wait {

@@ -177,6 +177,12 @@ impl Ground {
         self.setup.promises()
     }
 
+    /// The prefix of the cases of this set-up.
+    #[allow(dead_code, reason = "used by cases of some features")]
+    pub(crate) fn word(&self) -> &'static str {
+        self.setup.word()
+    }
+
     /// Options on the clock of this ground.
     pub(crate) fn options(&mut self) -> Options {
         if !self.setup.paused_time() {

@@ -31,7 +31,7 @@ pub(crate) fn group() -> Group {
 const DEEPEST: usize = 12;
 
 /// Polls a future `times` times and drops it. True if it was done before.
-async fn poll_and_drop<T>(future: impl Future<Output = T>, times: usize) -> bool {
+pub(crate) async fn poll_and_drop<T>(future: impl Future<Output = T>, times: usize) -> bool {
     let mut future = pin!(future);
     for _ in 0..times {
         let polled = std::future::poll_fn(|_| {

@@ -2,10 +2,11 @@
 //!
 //! `lock NAME LEASE_MS`, `try NAME LEASE_MS`, `release NAME`, `standing NAME`, `exit`, `fork NAME`,
 //! `fork-connect NAME ORDER`, `task NAME PERIOD LEASE`, which begins an occurrence,
-//! `cache NAME ENTRY LEASE`, which begins a load that never ends, `lifeline`, which starts a
-//! program that keeps the claims alive and answers with its number, and `sections NAME COUNT FILE
-//! TASKS`, which adds to a counter in a file that nothing else protects and answers with what it
-//! saw, one line a section.
+//! `cache NAME ENTRY LEASE`, which begins a load that never ends, `sessions USER COUNT`, which
+//! answers with their ids, `end-sessions USER`, `use-session ID`, which ends with the session,
+//! `lifeline`, which starts a program that keeps the claims alive and answers with its number, and
+//! `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing else protects
+//! and answers with what it saw, one line a section.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
@@ -219,6 +220,12 @@ async fn serve(url: &str, client: Client) {
                 let entry = words.next().unwrap_or_default();
                 begin_load(&client, name, entry, number(words.next())).await;
             }
+            #[cfg(feature = "sessions")]
+            "sessions" => crate::sessions::create_in_child(&client, name, number(words.next()), answer).await,
+            #[cfg(feature = "sessions")]
+            "end-sessions" => crate::sessions::end_in_child(&client, name, answer).await,
+            #[cfg(feature = "sessions")]
+            "use-session" => crate::sessions::use_in_child(&client, name, answer).await,
             "lifeline" => answer(&lifeline(&client)),
             "fork" => fork(&client, &guards[name]).await,
             #[cfg(feature = "blocking")]

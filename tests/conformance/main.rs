@@ -57,6 +57,8 @@ mod schedule;
 mod semaphore;
 #[path = "../servers/mod.rs"]
 mod servers;
+#[cfg(feature = "sessions")]
+mod sessions;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod shedlock;
 #[cfg(feature = "once")]
@@ -161,6 +163,8 @@ fn groups() -> Vec<Group> {
         stored::group(),
         #[cfg(feature = "schedule")]
         schedule::group(),
+        #[cfg(feature = "sessions")]
+        sessions::group(),
         client::group(),
         cancel::group(),
         #[cfg(feature = "blocking")]

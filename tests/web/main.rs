@@ -5,6 +5,8 @@ mod idempotency;
 mod rate_limit;
 #[path = "../servers/mod.rs"]
 mod servers;
+#[cfg(feature = "tower-sessions")]
+mod sessions;
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -66,12 +68,24 @@ fn main() -> ExitCode {
     }
     let ignored = missing.is_some() && std::env::var_os("CI").is_none();
     let mut trials = Vec::new();
-    for (name, case) in rate_limit::cases().into_iter().chain(idempotency::cases()) {
+    let cases = [
+        rate_limit::cases(),
+        idempotency::cases(),
+        #[cfg(feature = "tower-sessions")]
+        sessions::cases(),
+    ];
+    for (name, case) in cases.concat() {
         trials.push(Trial::test(format!("memory::{name}"), move || run(false, case)));
         trials
             .push(Trial::test(format!("redis::{name}"), move || run(true, case)).with_ignored_flag(ignored));
     }
-    for (name, case) in rate_limit::outages().into_iter().chain(idempotency::outages()) {
+    let outages = [
+        rate_limit::outages(),
+        idempotency::outages(),
+        #[cfg(feature = "tower-sessions")]
+        sessions::outages(),
+    ];
+    for (name, case) in outages.concat() {
         trials
             .push(Trial::test(format!("redis::{name}"), move || run(true, case)).with_ignored_flag(ignored));
     }
