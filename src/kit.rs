@@ -9,6 +9,7 @@
 //! * `sale`: a flash sale that never sells more than there is (feature `sale`).
 //! * `schedule`: tasks that run at set times, on one node each time (feature `schedule`).
 //! * `sessions`: sessions of users, all of which can be ended at one moment (feature `sessions`).
+//! * `topics`: publish and subscribe, with replay from a cursor (feature `topics`).
 //! * `web`: both as layers of an HTTP service (feature `tower`).
 
 mod breaker;
@@ -26,6 +27,8 @@ pub mod sale;
 pub mod schedule;
 #[cfg(feature = "sessions")]
 pub mod sessions;
+#[cfg(feature = "topics")]
+pub mod topics;
 #[cfg(feature = "tower")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub mod web;

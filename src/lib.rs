@@ -46,6 +46,7 @@
 //! | `sale` | | `kit::sale`: flash sales that never sell more than there is |
 //! | `schedule` | | [`kit`]: tasks that run at set times, each time on one node |
 //! | `sessions`, `tower-sessions` | | `kit::sessions`; a store for the crate `tower-sessions` |
+//! | `topics` | | `kit::topics`: publish and subscribe, with replay from a cursor |
 //! | `blocking` | | `leasehold::blocking`: the same locks for programs without async |
 //! | `metrics` | | figures for the recorder of the crate [`metrics`](https://docs.rs/metrics) |
 //!
@@ -139,4 +140,7 @@ mod pages {
     #[cfg(feature = "sessions")]
     #[doc = include_str!("../docs/sessions.md")]
     mod sessions {}
+    #[cfg(feature = "topics")]
+    #[doc = include_str!("../docs/topics.md")]
+    mod topics {}
 }

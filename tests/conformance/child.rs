@@ -4,6 +4,7 @@
 //! `fork-connect NAME ORDER`, `task NAME PERIOD LEASE`, which begins an occurrence,
 //! `cache NAME ENTRY LEASE`, which begins a load that never ends, `sessions USER COUNT`, which
 //! answers with their ids, `end-sessions USER`, `use-session ID`, which ends with the session,
+//! `publish TOPIC`, `subscribe TOPIC COUNT`, which answers with that many messages,
 //! `lifeline`, which starts a program that keeps the claims alive and answers with its number, and
 //! `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing else protects
 //! and answers with what it saw, one line a section.
@@ -226,6 +227,12 @@ async fn serve(url: &str, client: Client) {
             "end-sessions" => crate::sessions::end_in_child(&client, name, answer).await,
             #[cfg(feature = "sessions")]
             "use-session" => crate::sessions::use_in_child(&client, name, answer).await,
+            #[cfg(feature = "topics")]
+            "publish" => crate::topics::publish_in_child(&client, name, answer).await,
+            #[cfg(feature = "topics")]
+            "subscribe" => {
+                crate::topics::subscribe_in_child(&client, name, number(words.next()), answer).await;
+            }
             "lifeline" => answer(&lifeline(&client)),
             "fork" => fork(&client, &guards[name]).await,
             #[cfg(feature = "blocking")]

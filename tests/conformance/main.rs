@@ -63,6 +63,8 @@ mod sessions;
 mod shedlock;
 #[cfg(feature = "once")]
 mod stored;
+#[cfg(feature = "topics")]
+mod topics;
 #[cfg(all(feature = "once", any(feature = "mysql", feature = "postgres")))]
 mod transactions;
 mod waiting;
@@ -165,6 +167,8 @@ fn groups() -> Vec<Group> {
         schedule::group(),
         #[cfg(feature = "sessions")]
         sessions::group(),
+        #[cfg(feature = "topics")]
+        topics::group(),
         client::group(),
         cancel::group(),
         #[cfg(feature = "blocking")]

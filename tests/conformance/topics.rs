@@ -1,0 +1,438 @@
+//! Topics: publish and subscribe.
+
+use std::time::Duration;
+
+use leasehold::engine::{CellValue, Swap, Write};
+use leasehold::kit::topics::{Cursor, Delivery, From, LONGEST_MESSAGE, Subscriber, Topic};
+use leasehold::{Client, Error};
+use tokio::task::JoinSet;
+
+use crate::bench::{Ground, ms, not_within, refuses, soon, until};
+use crate::cancel::poll_and_drop;
+use crate::cells::name;
+use crate::wire::Fault;
+use crate::{Group, cases};
+
+pub(crate) fn group() -> Group {
+    cases!(
+        "topics",
+        able,
+        [
+            everybody_gets_every_message_in_order,
+            a_subscriber_is_told_at_once,
+            many_publishers_have_one_order,
+            a_subscriber_that_was_away_gets_what_it_missed,
+            what_is_not_kept_any_more_is_a_gap,
+            what_is_too_old_is_a_gap,
+            a_gap_of_many_is_found_quickly,
+            the_oldest_message_is_where_a_new_subscriber_can_begin,
+            a_topic_that_the_store_forgot_is_a_gap,
+            a_publisher_that_is_killed_leaves_no_hole,
+            a_paused_subscriber_goes_on_where_it_was,
+            a_dropped_call_loses_nothing,
+            a_lost_answer_is_told_and_the_order_stays,
+            a_subscriber_survives_an_outage,
+            a_message_that_is_too_long_is_refused,
+            a_cell_of_something_else_is_no_topic,
+        ]
+    )
+}
+
+/// The ground, if its engine has cells; if not, it must refuse topics.
+async fn able(mut ground: Ground) -> Option<Ground> {
+    if ground.promises().cells {
+        return Some(ground);
+    }
+    refuses(ground.client().await.topic("x"));
+    None
+}
+
+fn topic(client: &Client) -> Topic {
+    client.topic("x").expect("a name")
+}
+
+async fn publish(topic: &Topic, message: impl AsRef<[u8]>) -> Cursor {
+    topic.publish(message).await.expect("published")
+}
+
+async fn subscribe(topic: &Topic, from: From) -> Subscriber {
+    topic.subscribe(from).await.expect("subscribed")
+}
+
+async fn next(subscriber: &mut Subscriber) -> Delivery {
+    soon("a delivery", subscriber.next()).await.expect("an answer")
+}
+
+/// The next message, which must be one.
+async fn message(subscriber: &mut Subscriber) -> String {
+    match next(subscriber).await {
+        Delivery::Message(message) => String::from_utf8(message.data).expect("text"),
+        gap => panic!("{gap:?}"),
+    }
+}
+
+async fn nothing_more(subscriber: &mut Subscriber) {
+    not_within(ms(20), "a message came", subscriber.next()).await;
+}
+
+async fn everybody_gets_every_message_in_order(mut ground: Ground) {
+    let (one, two) = (topic(&ground.client().await), topic(&ground.client().await));
+    let mut early = [subscribe(&one, From::Now).await, subscribe(&two, From::Now).await];
+    for number in 0..50 {
+        let topic = if number % 2 == 0 { &one } else { &two };
+        publish(topic, number.to_string()).await;
+    }
+    let mut late = subscribe(&two, From::Now).await;
+    publish(&one, "last").await;
+    for subscriber in &mut early {
+        for number in 0..50 {
+            assert_eq!(message(subscriber).await, number.to_string());
+        }
+        assert_eq!(message(subscriber).await, "last");
+        nothing_more(subscriber).await;
+    }
+    assert_eq!(message(&mut late).await, "last");
+    // Topics are apart.
+    let client = ground.client().await;
+    let mut other = subscribe(&client.topic("y").expect("a name"), From::Oldest).await;
+    let mut shop = subscribe(&topic(&client.namespace("shop")), From::Oldest).await;
+    nothing_more(&mut other).await;
+    nothing_more(&mut shop).await;
+}
+
+async fn a_subscriber_is_told_at_once(mut ground: Ground) {
+    let (one, two) = (topic(&ground.client().await), topic(&ground.client().await));
+    let mut subscriber = subscribe(&two, From::Now).await;
+    let mut fastest = Duration::MAX;
+    for _ in 0..5 {
+        let waiting = tokio::spawn(async move {
+            let got = message(&mut subscriber).await;
+            (subscriber, got, tokio::time::Instant::now())
+        });
+        tokio::time::sleep(ms(50)).await;
+        let published = tokio::time::Instant::now();
+        publish(&one, "now").await;
+        let (back, got, at) = waiting.await.expect("no panic");
+        assert_eq!(got, "now");
+        fastest = fastest.min(at - published);
+        subscriber = back;
+    }
+    // Whoever is not told looks every second or so.
+    let pushed = !matches!(ground.word(), "mysql" | "pgbouncer");
+    assert!(!pushed || fastest < ms(300), "the fastest took {fastest:?}");
+}
+
+async fn many_publishers_have_one_order(mut ground: Ground) {
+    const EACH: usize = 25;
+    let mut publishers = JoinSet::new();
+    let mut subscribers = JoinSet::new();
+    let mut topics = Vec::new();
+    for _ in 0..4 {
+        let topic = topic(&ground.client().await);
+        let mut subscriber = subscribe(&topic, From::Now).await;
+        topics.push(topic);
+        subscribers.spawn(async move {
+            let mut got = Vec::new();
+            while got.len() < 4 * EACH {
+                got.push(message(&mut subscriber).await);
+            }
+            got
+        });
+    }
+    for (publisher, topic) in topics.into_iter().enumerate() {
+        publishers.spawn(async move {
+            for number in 0..EACH {
+                publish(&topic, format!("{publisher}/{number:02}")).await;
+            }
+        });
+    }
+    publishers.join_all().await;
+    let orders = subscribers.join_all().await;
+    assert!(orders.windows(2).all(|pair| pair[0] == pair[1]), "{orders:?}");
+    for publisher in 0..4 {
+        let own = orders[0].iter().filter(|message| message.starts_with(&publisher.to_string()));
+        assert!(own.clone().count() == EACH && own.is_sorted());
+    }
+}
+
+async fn a_subscriber_that_was_away_gets_what_it_missed(mut ground: Ground) {
+    let (one, two) = (topic(&ground.client().await), topic(&ground.client().await));
+    let mut subscriber = subscribe(&one, From::Now).await;
+    publish(&two, "0").await;
+    let Delivery::Message(first) = next(&mut subscriber).await else { panic!("a message") };
+    assert_eq!(first.cursor, subscriber.cursor());
+    let noted = first.cursor.to_string();
+    drop(subscriber);
+    for number in 1..=100 {
+        publish(&two, number.to_string()).await;
+    }
+    let cursor = From::Cursor(noted.parse().expect("a cursor"));
+    let mut subscriber = subscribe(&one, cursor).await;
+    for number in 1..=100 {
+        assert_eq!(message(&mut subscriber).await, number.to_string());
+    }
+    nothing_more(&mut subscriber).await;
+    // From the same place again: at least once.
+    assert_eq!(message(&mut subscribe(&two, cursor).await).await, "1");
+}
+
+async fn what_is_not_kept_any_more_is_a_gap(mut ground: Ground) {
+    let topic = topic(&ground.client().await).keep(32);
+    let mut subscriber = subscribe(&topic, From::Now).await;
+    publish(&topic, "0").await;
+    message(&mut subscriber).await;
+    for number in 1..100 {
+        publish(&topic, number.to_string()).await;
+    }
+    let Delivery::Gap { missed: Some(missed), cursor } = next(&mut subscriber).await else { panic!("a gap") };
+    assert!((35..=67).contains(&missed), "{missed} are missed");
+    assert_eq!(cursor, subscriber.cursor());
+    for number in missed + 1..100 {
+        assert_eq!(message(&mut subscriber).await, number.to_string());
+    }
+    let engine = ground.engine().await;
+    let stored = engine.list_cells("", None, 100).await.expect("a list").len();
+    assert!(stored <= 5, "{stored} cells");
+}
+
+async fn what_is_too_old_is_a_gap(mut ground: Ground) {
+    let client = ground.client().await;
+    let (short, long) = (topic(&client).keep_for(ms(2000)), topic(&client));
+    let mut subscriber = subscribe(&short, From::Now).await;
+    let cursor = publish(&short, "0").await;
+    message(&mut subscriber).await;
+    for number in 1..5 {
+        publish(&short, number.to_string()).await;
+    }
+    let engine = ground.engine().await;
+    until("they are over", async || engine.list_cells("", None, 10).await.expect("a list").len() == 1).await;
+    publish(&long, "5").await;
+    let Delivery::Gap { missed, .. } = next(&mut subscriber).await else { panic!("a gap") };
+    assert_eq!((missed, message(&mut subscriber).await.as_str()), (Some(4), "5"));
+    let mut again = subscribe(&long, From::Cursor(cursor)).await;
+    assert!(matches!(next(&mut again).await, Delivery::Gap { missed: Some(4), .. }));
+}
+
+async fn a_gap_of_many_is_found_quickly(mut ground: Ground) {
+    let topic = topic(&ground.client().await).keep(16);
+    let cursor = publish(&topic, "0").await;
+    for number in 1..300 {
+        publish(&topic, number.to_string()).await;
+    }
+    let mut subscriber = subscribe(&topic, From::Cursor(cursor)).await;
+    let Delivery::Gap { missed: Some(missed), .. } = next(&mut subscriber).await else { panic!("a gap") };
+    assert!(missed >= 260, "{missed} are missed");
+    for number in missed + 1..300 {
+        assert_eq!(message(&mut subscriber).await, number.to_string());
+    }
+}
+
+async fn the_oldest_message_is_where_a_new_subscriber_can_begin(mut ground: Ground) {
+    let topic = topic(&ground.client().await).keep(32);
+    let mut before = subscribe(&topic, From::Oldest).await;
+    for number in 0..100 {
+        publish(&topic, number.to_string()).await;
+    }
+    // It began before the first, so what it can not get is a gap.
+    assert!(matches!(next(&mut before).await, Delivery::Message(_) | Delivery::Gap { .. }));
+    let mut oldest = subscribe(&topic, From::Oldest).await;
+    let first: u32 = message(&mut oldest).await.parse().expect("a number");
+    assert!((36..=68).contains(&first), "{first}");
+    assert_eq!(message(&mut oldest).await, (first + 1).to_string());
+}
+
+async fn a_topic_that_the_store_forgot_is_a_gap(mut ground: Ground) {
+    let topic = topic(&ground.client().await);
+    let mut subscriber = subscribe(&topic, From::Now).await;
+    for number in 0..20 {
+        publish(&topic, number.to_string()).await;
+    }
+    assert_eq!(message(&mut subscriber).await, "0");
+    let cursor = From::Cursor(subscriber.cursor());
+    let engine = ground.engine().await;
+    for cell in engine.list_cells("", None, 10).await.expect("a list") {
+        let version = engine.read(std::slice::from_ref(&cell)).await.expect("a cell").cells[0].version;
+        engine.swap(vec![Swap { name: cell, version, write: Write::Delete }]).await.expect("an answer");
+    }
+    publish(&topic, "new").await;
+    let mut subscriber = subscribe(&topic, cursor).await;
+    assert!(matches!(next(&mut subscriber).await, Delivery::Gap { missed: None, .. }));
+    assert_eq!(message(&mut subscriber).await, "new");
+}
+
+async fn a_publisher_that_is_killed_leaves_no_hole(mut ground: Ground) {
+    // See `sessions`: this pooler gives the answers to the dead to others.
+    if ground.word() == "pgbouncer" {
+        return;
+    }
+    let topic = topic(&ground.client().await);
+    let mut subscriber = subscribe(&topic, From::Now).await;
+    let (mut expected, mut all) = (0, 0);
+    for round in 0..5_u64 {
+        let Some(mut child) = ground.child().await else { return };
+        assert_eq!(child.ask("publish x").await, "publishing");
+        tokio::time::sleep(ms(30) + Duration::from_micros(round * 700)).await;
+        child.kill().await;
+        publish(&topic, "end").await;
+        // Numbers from 0 on, without a hole, as far as it came.
+        loop {
+            let got = message(&mut subscriber).await;
+            if got == "end" {
+                break;
+            }
+            assert_eq!(got, expected.to_string());
+            (expected, all) = (expected + 1, all + 1);
+        }
+        expected = 0;
+    }
+    assert!(all > 0, "nothing was published");
+}
+
+async fn a_paused_subscriber_goes_on_where_it_was(mut ground: Ground) {
+    let topic = topic(&ground.client().await);
+    let Some(mut child) = ground.child().await else { return };
+    assert_eq!(child.ask("subscribe x 40").await, "subscribed");
+    for number in 0..40 {
+        if number == 10 {
+            child.stop();
+        }
+        // A process that is stopped inside a transaction of `file:` stops everybody else's.
+        while topic.publish(number.to_string()).await.is_err() {
+            child.resume();
+            tokio::time::sleep(ms(5)).await;
+            child.stop();
+        }
+    }
+    child.resume();
+    let got = child.line().await;
+    assert_eq!(got, (0..40).map(|number| number.to_string()).collect::<Vec<_>>().join(","));
+}
+
+async fn a_dropped_call_loses_nothing(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let (cut, whole) = (topic(&client), topic(&ground.client().await));
+    let mut subscriber = subscribe(&cut, From::Now).await;
+    wire.set(Fault::Stutter);
+    let (mut published, mut got) = (0, Vec::new());
+    for depth in 0..12 {
+        publish(&whole, published.to_string()).await;
+        published += 1;
+        for _ in 0..3 {
+            let next = async {
+                if let Ok(Delivery::Message(message)) = subscriber.next().await {
+                    got.push(String::from_utf8(message.data).expect("text"));
+                }
+            };
+            poll_and_drop(next, depth).await;
+        }
+    }
+    wire.set(Fault::None);
+    while got.len() < published {
+        got.push(message(&mut subscriber).await);
+    }
+    assert_eq!(got, (0..published).map(|number| number.to_string()).collect::<Vec<_>>());
+    // A publisher that is dropped has published or has not, and never half.
+    wire.set(Fault::Stutter);
+    let before = publish(&whole, "before").await;
+    for depth in 0..8 {
+        if poll_and_drop(cut.publish("maybe"), depth).await {
+            break;
+        }
+    }
+    wire.set(Fault::None);
+    publish(&whole, "after").await;
+    let mut subscriber = subscribe(&whole, From::Cursor(before)).await;
+    loop {
+        match message(&mut subscriber).await.as_str() {
+            "maybe" => {}
+            "after" => break,
+            other => panic!("{other}"),
+        }
+    }
+}
+
+async fn a_lost_answer_is_told_and_the_order_stays(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let (cut, whole) = (topic(&client), topic(&ground.client().await));
+    let mut subscriber = subscribe(&whole, From::Now).await;
+    publish(&cut, "0").await;
+    wire.set(Fault::LoseAnswer);
+    let lost = cut.publish("1").await.expect_err("not heard");
+    assert!(matches!(lost, Error::Unavailable { .. }), "{lost}");
+    wire.set(Fault::None);
+    publish(&cut, "2").await;
+    for number in ["0", "1", "2"] {
+        assert_eq!(message(&mut subscriber).await, number);
+    }
+}
+
+async fn a_subscriber_survives_an_outage(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let whole = topic(&ground.client().await);
+    let mut subscriber = subscribe(&topic(&client), From::Now).await;
+    publish(&whole, "0").await;
+    assert_eq!(message(&mut subscriber).await, "0");
+    wire.set(Fault::Refuse);
+    wire.deafen();
+    publish(&whole, "1").await;
+    let error = soon("an answer", subscriber.next()).await.expect_err("away");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    wire.set(Fault::None);
+    assert_eq!(message(&mut subscriber).await, "1");
+    // It hears nothing any more, and looks.
+    let waiting = tokio::spawn(async move { message(&mut subscriber).await });
+    tokio::time::sleep(ms(20)).await;
+    publish(&whole, "2").await;
+    assert_eq!(waiting.await.expect("no panic"), "2");
+}
+
+async fn a_message_that_is_too_long_is_refused(mut ground: Ground) {
+    let topic = topic(&ground.client().await);
+    let mut subscriber = subscribe(&topic, From::Now).await;
+    for _ in 0..17 {
+        publish(&topic, vec![7; LONGEST_MESSAGE]).await;
+    }
+    let error = topic.publish(vec![7; LONGEST_MESSAGE + 1]).await.expect_err("too long");
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    publish(&topic, "").await;
+    for _ in 0..17 {
+        assert_eq!(message(&mut subscriber).await.len(), LONGEST_MESSAGE);
+    }
+    assert_eq!(message(&mut subscriber).await, "");
+}
+
+async fn a_cell_of_something_else_is_no_topic(mut ground: Ground) {
+    let (client, engine) = (ground.client().await, ground.engine().await);
+    let put = Write::Put(CellValue { bytes: b"other".to_vec(), lives: ms(60_000) });
+    let swap = Swap { name: name("topics/{x}"), version: 0, write: put };
+    engine.swap(vec![swap]).await.expect("an answer");
+    let error = topic(&client).publish("").await.expect_err("no topic");
+    assert!(matches!(error, Error::Engine { .. }), "{error}");
+    assert!(matches!(topic(&client).subscribe(From::Now).await, Err(Error::Engine { .. })));
+}
+
+/// In a child process: publishes numbers until it is killed.
+pub(crate) async fn publish_in_child(client: &Client, name: &str, answer: fn(&str)) {
+    let topic = client.topic(name).expect("a name");
+    answer("publishing");
+    for number in 0_u64.. {
+        publish(&topic, number.to_string()).await;
+    }
+}
+
+/// In a child process: reads so many messages, and tells them.
+pub(crate) async fn subscribe_in_child(client: &Client, name: &str, count: u64, answer: fn(&str)) {
+    let mut subscriber = subscribe(&client.topic(name).expect("a name"), From::Now).await;
+    answer("subscribed");
+    let mut got = Vec::new();
+    for _ in 0..count {
+        got.push(match subscriber.next().await.expect("an answer") {
+            Delivery::Message(message) => String::from_utf8_lossy(&message.data).into_owned(),
+            gap => format!("{gap:?}"),
+        });
+    }
+    answer(&got.join(","));
+}
