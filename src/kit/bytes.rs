@@ -25,7 +25,7 @@ impl Writer {
         self
     }
 
-    #[cfg(any(feature = "cache", feature = "sale", feature = "sessions", feature = "topics"))]
+    #[cfg(any(feature = "cache", feature = "sale", feature = "sessions"))]
     pub(crate) fn byte(self, byte: u8) -> Writer {
         self.bytes(&[byte])
     }
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    #[cfg(any(feature = "cache", feature = "sale", feature = "sessions", feature = "topics"))]
+    #[cfg(any(feature = "cache", feature = "sale", feature = "sessions"))]
     pub(crate) fn byte(&mut self) -> Option<u8> {
         self.bytes(1).map(|byte| byte[0])
     }
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    #[cfg(any(feature = "cache", feature = "sale", feature = "sessions", feature = "topics"))]
+    #[cfg(any(feature = "cache", feature = "sale", feature = "sessions"))]
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }
