@@ -8,7 +8,7 @@ use std::{fmt, slice};
 use fastbloom::{AtomicBloomFilter, BloomFilter};
 
 use super::filter_build::Build;
-use super::filter_rule::{Add, Added, Head, WORDS, decode_part, in_part, part_of};
+use super::filter_rule::{Add, Added, Begin, Head, WORDS, decode_part, in_part, part_of};
 use super::hash::hash;
 use crate::client::Client;
 use crate::client::watch::Awaited;
@@ -111,7 +111,8 @@ impl Filter {
     pub async fn load(&self) -> Result<bool> {
         self.start();
         self.0.refresh().await?;
-        Ok(self.0.copy.read().unwrap_or_else(PoisonError::into_inner).is_some())
+        let copy = self.0.copy.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(copy.as_ref().is_some_and(|copy| copy.head.parts > 0))
     }
 
     /// Adds a name: before it exists in the source.
@@ -154,7 +155,7 @@ impl Filter {
     ///
     /// # Cancel safety
     ///
-    /// It only reads.
+    /// The filter of before counts, whatever becomes of this.
     pub async fn build(&self, names: u64, false_positives: f64) -> Result<Build> {
         if names > MOST_NAMES || !(1e-6..1.0).contains(&false_positives) {
             return Err(Error::invalid(format!(
@@ -167,10 +168,11 @@ impl Filter {
         let bits = names.max(1) as f64 * bits_each * 1.1;
         let parts = (bits / (WORDS * 64) as f64).ceil().max(1.0) as u32;
         let hashes = (bits_each * std::f64::consts::LN_2).round().max(1.0) as u32;
+        self.0.client.inner.update(&[self.0.head_cell()?], &Arc::new(Begin)).await?;
         let (now, head) = self.0.head().await?;
-        let (before, count) =
-            head.map_or((None, 0), |head| (Some((head.generation, head.parts)), head.count));
-        let generation = now.max(before.map_or(0, |(generation, _)| generation + 1));
+        let head = head.ok_or_else(|| self.0.lost())?;
+        let (before, count) = ((head.generation, head.parts), head.count);
+        let generation = now.max(head.generation + 1);
         let part = || BloomFilter::from_vec(vec![0; WORDS]).hashes(hashes);
         let parts = (0..parts).map(|_| part()).collect();
         Ok(Build { filter: self.clone(), generation, hashes, parts, count, before })
@@ -206,6 +208,14 @@ impl Inner {
     pub(super) fn part_cell(&self, generation: u64, part: u32) -> Result<Name> {
         let text = cells::cell("cache-filter/", &self.name);
         self.client.name(Family::Cell, &format!("{text}/{generation}/{part}"))
+    }
+
+    pub(super) fn lost(&self) -> Error {
+        Error::Engine {
+            engine: self.client.guarantees().engine,
+            what: format!("the filter `{}` was lost while it was built; build it again", self.name),
+            source: None,
+        }
     }
 
     /// The engine's time, and the head if there is one.

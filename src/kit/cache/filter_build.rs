@@ -20,7 +20,7 @@ pub struct Build {
     /// How many additions it has.
     pub(super) count: u64,
     /// The generation and parts of before.
-    pub(super) before: Option<(u64, u32)>,
+    pub(super) before: (u64, u32),
 }
 
 impl fmt::Debug for Build {
@@ -47,24 +47,24 @@ impl Build {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if more were added than are remembered: build it again.
-    /// [`Error::Unavailable`] if the engine does not answer.
+    /// [`Error::Invalid`] if more were added than are remembered, and [`Error::Engine`] if the
+    /// store has lost the filter meanwhile: build it again. [`Error::Unavailable`] if the engine
+    /// does not answer.
     ///
     /// # Cancel safety
     ///
     /// It only reads.
     pub async fn catch_up(&mut self) -> Result<()> {
-        if let Some(head) = self.filter.0.head().await?.1 {
-            let Some(new) = head.since(self.count).map(<[u64]>::to_vec) else {
-                return Err(Error::invalid(format!(
-                    "more names were added to the filter `{}` than are remembered; build it again, and catch up \
-                     more often",
-                    self.filter.0.name
-                )));
-            };
-            new.iter().for_each(|hash| self.insert_hash(*hash));
-            self.count = head.count;
-        }
+        let Some(head) = self.filter.0.head().await?.1 else { return Err(self.filter.0.lost()) };
+        let Some(new) = head.since(self.count) else {
+            return Err(Error::invalid(format!(
+                "more names were added to the filter `{}` than are remembered; build it again, and catch up \
+                 more often",
+                self.filter.0.name
+            )));
+        };
+        new.iter().for_each(|hash| self.insert_hash(*hash));
+        self.count = head.count;
         Ok(())
     }
 
@@ -99,9 +99,8 @@ impl Build {
             }
         }
         inner.refresh().await?;
-        if let Some((generation, parts)) = self.before {
-            inner.forget(generation, parts).await;
-        }
+        let (generation, parts) = self.before;
+        inner.forget(generation, parts).await;
         Ok(true)
     }
 }

@@ -27,6 +27,7 @@ const LIVES: Duration = LONGEST_LIFE;
 pub(super) struct Head {
     /// Which parts count. Rises with every rebuild.
     pub(super) generation: u64,
+    /// None while it is built for the first time: then all is "maybe", and additions are noted.
     pub(super) parts: u32,
     /// How many bits a name has.
     pub(super) hashes: u32,
@@ -140,6 +141,29 @@ impl TypedRule for Add {
     }
 }
 
+/// Sees to it that additions are noted from now on.
+#[derive(Debug)]
+pub(super) struct Begin;
+
+impl Rule for Begin {
+    fn step(&self, values: &[Option<&[u8]>], now: Micros) -> Decision {
+        if values.first().copied().flatten().and_then(Head::decode).is_some() {
+            return Decision::default();
+        }
+        // Counted from the time on: nobody takes it for one that was there before and was lost.
+        let head = Head { generation: 0, parts: 0, hashes: 1, count: now, added: Vec::new() };
+        Decision { writes: vec![head.put()], answer: Vec::new() }
+    }
+}
+
+impl TypedRule for Begin {
+    type Answer = ();
+
+    fn read(&self, _: &[u8]) -> Option<()> {
+        Some(())
+    }
+}
+
 /// Writes parts of a generation that does not count yet.
 #[derive(Debug)]
 pub(super) struct PutParts {
@@ -190,7 +214,8 @@ impl Rule for Switch {
             Some(head) if head.generation >= generation => return answer(2),
             Some(head) if head.count != count => return answer(1),
             Some(head) => head.added,
-            None => Vec::new(),
+            // It was there when this was begun, and with it additions were lost.
+            None => return answer(1),
         };
         let head = Head { generation, parts, hashes, count, added };
         Decision { writes: vec![head.put()], answer: vec![0] }
@@ -256,7 +281,16 @@ mod tests {
     #[test]
     fn a_generation_counts_only_with_all_that_was_added() {
         let switch = |generation, count| Switch { generation, parts: 2, hashes: 7, count };
-        let first = switch(10, 0).step(&[None], 1);
+        // What was added while there was no filter is noted from the beginning on.
+        assert_eq!(Add { generation: 0, hash: 76 }.step(&[None, None], 1).answer, [1]);
+        let head = bytes(&Begin.step(&[None], 5), 0);
+        assert!(Begin.step(&[Some(&head)], 6).writes.is_empty());
+        let added = Add { generation: 0, hash: 76 }.step(&[Some(&head), None], 6);
+        assert_eq!((added.answer.as_slice(), &added.writes[1]), ([0].as_slice(), &Write::Keep));
+        let head = bytes(&added, 0);
+        assert_eq!(switch(10, 5).step(&[Some(&head)], 1).answer, [1]);
+        assert_eq!(switch(10, 6).step(&[None], 1).answer, [1]);
+        let first = switch(10, 6).step(&[Some(&head)], 1);
         assert_eq!(first.answer, [0]);
         let head = bytes(&first, 0);
         let part = encode_part(10, &BloomFilter::from_vec(vec![0; WORDS]).hashes(7));
@@ -266,12 +300,12 @@ mod tests {
         let words = decode_part(&part, 10).expect("a part");
         assert!(BloomFilter::from_vec(words).hashes(7).contains_hash(in_part(77)));
         // One that was begun before does not have it.
-        assert_eq!(switch(11, 0).step(&[Some(&head)], 1).answer, [1]);
-        let second = switch(11, 1).step(&[Some(&head)], 1);
+        assert_eq!(switch(11, 6).step(&[Some(&head)], 1).answer, [1]);
+        let second = switch(11, 7).step(&[Some(&head)], 1);
         assert_eq!(second.answer, [0]);
         let head = bytes(&second, 0);
-        assert_eq!(Head::decode(&head).expect("a head").since(0), Some([77].as_slice()));
-        assert_eq!(switch(10, 1).step(&[Some(&head)], 1).answer, [2]);
+        assert_eq!(Head::decode(&head).expect("a head").since(6), Some([77].as_slice()));
+        assert_eq!(switch(10, 7).step(&[Some(&head)], 1).answer, [2]);
         // Whoever adds to the old one learns that there is another.
         assert_eq!(Add { generation: 10, hash: 78 }.step(&[Some(&head), None], 1).answer, [2]);
         assert_eq!(Add { generation: 10, hash: 78 }.step(&[None, None], 1).answer, [1]);

@@ -88,7 +88,13 @@ async fn what_is_added_is_known_to_all(mut ground: Ground) {
 async fn what_is_added_while_it_is_built_is_in_it(mut ground: Ground) {
     let client = ground.client().await;
     let filter = client.filter("users").expect("a filter");
-    assert!(filter.build(1000, 0.001).await.expect("an answer").finish().await.expect("an answer"));
+    // Also while it is built for the first time.
+    let first = filter.build(1000, 0.001).await.expect("an answer");
+    filter.add("early").await.expect("an answer");
+    assert!(filter.may_have("early") && filter.may_have("nobody"), "there is none yet");
+    assert!(!filter.load().await.expect("an answer"));
+    assert!(first.finish().await.expect("an answer"));
+    assert!(filter.may_have("early"));
     let build = filter.build(1000, 0.001).await.expect("an answer");
     let outdated = filter.build(1000, 0.001).await.expect("an answer");
     let new: Vec<String> = names(20).collect();
@@ -100,7 +106,7 @@ async fn what_is_added_while_it_is_built_is_in_it(mut ground: Ground) {
     assert!(first.expect("an answer") || second.expect("an answer"));
     let fresh = ground.client().await.filter("users").expect("a filter");
     assert!(fresh.load().await.expect("an answer"));
-    assert!(new.iter().all(|name| fresh.may_have(name)));
+    assert!(new.iter().all(|name| fresh.may_have(name)) && fresh.may_have("early"));
     assert!(!fresh.may_have("nobody") || !fresh.may_have("nobody else"));
 }
 
