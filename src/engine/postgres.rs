@@ -23,6 +23,7 @@ mod connection;
 mod database;
 mod errors;
 mod listener;
+mod one_by_one;
 mod pool;
 mod prepared;
 pub(crate) mod promises;

@@ -9,6 +9,7 @@ use tokio::task::AbortHandle;
 use tokio_postgres::{Client, Config, Connection, Row, Socket};
 
 use super::errors::Names;
+use super::one_by_one::OneByOne;
 use super::prepared::{Parameter, Prepared};
 use super::promises::ENGINE;
 use super::schema::{Checked, check};
@@ -171,13 +172,22 @@ pub(super) struct RequestConnector {
     pub(super) first: bool,
 }
 
+/// How requests are sent over a connection.
+enum Sending {
+    /// As they come.
+    Text,
+    /// As they come, by statements that the session has prepared.
+    Prepared(Prepared),
+    /// One by one: a pooler may give the next statement to another session.
+    OneByOne(OneByOne),
+}
+
 /// What it is while it lasts. Dropped, the connection is closed.
 pub(super) struct Session {
-    pub(super) client: Client,
+    pub(super) client: Arc<Client>,
     /// What time it was at the server.
     pub(super) now: Micros,
-    /// `None` where a pooler may give the next statement to another session.
-    prepared: Option<Prepared>,
+    sending: Sending,
     task: AbortHandle,
 }
 
@@ -189,7 +199,7 @@ impl Drop for Session {
 
 impl Session {
     pub(super) fn new(client: Client, now: Micros, task: AbortHandle) -> Session {
-        Session { client, now, prepared: None, task }
+        Session { client: Arc::new(client), now, sending: Sending::Text, task }
     }
 
     /// The rows that a statement gives.
@@ -198,9 +208,10 @@ impl Session {
         statement: &str,
         parameters: &[Parameter<'_>],
     ) -> std::result::Result<Vec<Row>, tokio_postgres::Error> {
-        match &self.prepared {
-            Some(prepared) => prepared.query(&self.client, statement, parameters).await,
-            None => self.client.query_typed(statement, parameters).await,
+        match &self.sending {
+            Sending::Text => self.client.query_typed(statement, parameters).await,
+            Sending::Prepared(prepared) => prepared.query(&self.client, statement, parameters).await,
+            Sending::OneByOne(requests) => requests.query(statement, parameters).await,
         }
     }
 
@@ -210,9 +221,10 @@ impl Session {
         statement: &str,
         parameters: &[Parameter<'_>],
     ) -> std::result::Result<u64, tokio_postgres::Error> {
-        match &self.prepared {
-            Some(prepared) => prepared.execute(&self.client, statement, parameters).await,
-            None => self.client.execute_typed(statement, parameters).await,
+        match &self.sending {
+            Sending::Text => self.client.execute_typed(statement, parameters).await,
+            Sending::Prepared(prepared) => prepared.execute(&self.client, statement, parameters).await,
+            Sending::OneByOne(requests) => requests.execute(statement, parameters).await,
         }
     }
 }
@@ -253,12 +265,17 @@ impl Connector for RequestConnector {
         let Server { names, schema, statements, .. } = &*self.server;
         let Checked { now, mark: found } = check(&client, names, schema.as_deref(), statements).await?;
         abort.0 = None;
-        let prepared = (found == Some(mark)).then(Prepared::default);
-        Ok(Session { client, now, prepared, task: task.abort_handle() })
+        let client = Arc::new(client);
+        let sending = if found == Some(mark) {
+            Sending::Prepared(Prepared::default())
+        } else {
+            Sending::OneByOne(OneByOne::over(Arc::clone(&client)))
+        };
+        Ok(Session { client, now, sending, task: task.abort_handle() })
     }
 
     async fn probe(&self, session: &Session) -> std::result::Result<(), String> {
-        match session.client.query_typed("select pg_is_in_recovery()", &[]).await {
+        match session.query("select pg_is_in_recovery()", &[]).await {
             Ok(rows) if rows.first().is_some_and(|row| row.get(0)) => {
                 Err("the server has become a standby".to_owned())
             }
