@@ -102,7 +102,7 @@ async fn limits_in_use_are_listed(mut ground: Ground) {
         (Limit::sliding_log(7, hour), "log"),
         (Limit::sliding_window(7, hour), "sliding"),
     ] {
-        let limiter = client.limiter(word, limit, WhenAway::Closed).expect("a limit");
+        let limiter = client.limiter(word, limit, WhenAway::Closed).expect("a limit").deadline(ms(5000));
         assert!(limiter.check_cost("user 7", 3).await.expect("an answer").is_allowed());
         let found = client.limits_in_use(word).await.expect("limits");
         let [found] = &found[..] else { panic!("{found:?}") };
@@ -115,6 +115,7 @@ async fn limits_in_use_are_listed(mut ground: Ground) {
     // Whoever is outside a namespace sees what is in it.
     let shop = client.namespace("shop");
     let limiter = shop.limiter("x", Limit::token_bucket(7, hour), WhenAway::Closed).expect("a limit");
+    let limiter = limiter.deadline(ms(5000));
     assert!(limiter.check("").await.expect("an answer").is_allowed());
     for (client, name) in [(&client, "shop/x"), (&shop, "x")] {
         let found = client.limits_in_use("").await.expect("limits");
