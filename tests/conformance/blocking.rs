@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use leasehold::blocking::{Client, connect};
 use leasehold::lock::Observed;
@@ -178,17 +178,34 @@ async fn the_last_that_is_dropped_gives_everything_back(ground: Ground) {
     .await;
 }
 
+/// Asks for what somebody else has, with a limit. Servers that do not answer within the limit are
+/// asked again.
+#[track_caller]
+fn refused_within<T>(limit: Duration, mut ask: impl FnMut() -> leasehold::Result<Option<T>>) {
+    for _ in 0..5 {
+        let started = Instant::now();
+        match ask() {
+            Ok(None) => {
+                let took = started.elapsed();
+                assert!((limit..limit + ms(2000)).contains(&took), "took {took:?}");
+                return;
+            }
+            Ok(Some(_)) => panic!("two hold the name"),
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+    }
+    panic!("no answer in time, again and again");
+}
+
 async fn time_limits_hold(ground: Ground) {
     with_two(&ground, |one, two| {
         let held = one.rwlock("x").expect("a name").write().expect("free");
-        let started = Instant::now();
-        assert!(two.mutex("x").expect("a name").lock_for(ms(400)).expect("an answer").is_none());
-        assert!(two.rwlock("x").expect("a name").read_for(ms(400)).expect("an answer").is_none());
-        assert!(two.rwlock("x").expect("a name").write_for(ms(400)).expect("an answer").is_none());
+        let limit = ms(400);
+        refused_within(limit, || two.mutex("x").expect("a name").lock_for(limit));
+        refused_within(limit, || two.rwlock("x").expect("a name").read_for(limit));
+        refused_within(limit, || two.rwlock("x").expect("a name").write_for(limit));
         assert!(two.rwlock("x").expect("a name").try_read().expect("an answer").is_none());
-        assert!(two.multi(["x", "z"]).expect("names").lock_for(ms(400)).expect("an answer").is_none());
-        let took = started.elapsed();
-        assert!((ms(1600)..ms(8000)).contains(&took), "took {took:?}");
+        refused_within(limit, || two.multi(["x", "z"]).expect("names").lock_for(limit));
         held.release().expect("held");
     })
     .await;
