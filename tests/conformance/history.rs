@@ -78,18 +78,22 @@ pub(crate) fn check(sections: &[Section], rules: Rules) -> Result<Summary, Strin
         }
     }
 
-    // Releases before grants of the same instant: a hand-over is not an overlap.
-    let mut edges: Vec<(u64, i64, &Section)> = Vec::with_capacity(sections.len() * 2);
+    // At one instant, releases come before grants: a hand-over is not an overlap. A section that
+    // ended within the microsecond of its grant stands between the two, its grant first.
+    let mut edges = Vec::with_capacity(sections.len() * 2);
     for section in sections {
-        edges.push((section.granted, i64::from(section.weight), section));
-        edges.push((section.released, -i64::from(section.weight), section));
+        let Section { granted, released, token, .. } = *section;
+        let (release, grant) = if granted == released { (1, 1) } else { (0, 2) };
+        edges.push(((granted, grant, token, false), section));
+        edges.push(((released, release, token, true), section));
     }
-    edges.sort_unstable_by_key(|(time, weight, section)| (*time, *weight, section.token));
+    edges.sort_unstable_by_key(|(order, _)| *order);
     let mut holders: Vec<&Section> = Vec::new();
-    for (time, weight, section) in edges {
-        match weight {
-            0.. => holders.push(section),
-            _ => holders.retain(|holder| *holder != section),
+    for ((time, _, _, is_release), section) in edges {
+        if is_release {
+            holders.retain(|holder| *holder != section);
+        } else {
+            holders.push(section);
         }
         let held: u64 = holders.iter().map(|holder| u64::from(holder.weight)).sum();
         if held > rules.capacity {
@@ -128,6 +132,10 @@ pub(crate) async fn the_checker_finds_what_is_wrong(_: crate::bench::Ground) {
 
     let overlap = [section(1, 0, 1, 5, 10), section(2, 2, 4, 9, 11)];
     assert!(check(&overlap, rules).expect_err("an overlap").contains("2 of 1"));
+    let instant = [section(1, 0, 1, 5, 10), section(2, 2, 5, 5, 11), section(1, 5, 5, 9, 12)];
+    check(&instant, rules).expect("a section may take less than a microsecond");
+    let inside = [section(1, 0, 1, 5, 10), section(2, 2, 4, 4, 11)];
+    assert!(check(&inside, rules).expect_err("a short overlap").contains("2 of 1"));
     let twice = [section(1, 0, 1, 5, 10), section(2, 2, 5, 9, 10)];
     assert!(check(&twice, rules).expect_err("a token twice").contains("twice"));
     let back = [section(1, 0, 1, 5, 11), section(2, 6, 7, 9, 10)];
