@@ -98,6 +98,12 @@ pub trait Rule: fmt::Debug + Send + Sync + 'static {
     /// and the answer.
     fn step(&self, values: &[Option<&[u8]>], now: Micros) -> Decision;
 
+    /// True if it usually writes nothing. An engine whose writers wait for each other then looks
+    /// first, and goes in line only if there is something to write.
+    fn mostly_looks(&self) -> bool {
+        false
+    }
+
     /// The same in Lua, for engines that can run it where the cells are.
     fn twin(&self) -> Option<Twin> {
         None

@@ -61,6 +61,16 @@ impl Session {
         Ok((Swapped::Yes, self.write_cells(transaction, &stamps, writes)?))
     }
 
+    /// The answer of a rule that writes nothing to the cells as they are now; `None` if it would.
+    pub(super) fn look_by_rule(&self, names: &[Name], rule: &dyn Rule) -> Result<Option<Vec<u8>>> {
+        self.store.read(&self.dir, |txn, table| {
+            let rows = names.iter().map(|name| load(name, txn, table)).collect::<Result<Vec<_>>>()?;
+            let loaded = Loaded::new(rows.iter().map(Option::as_ref), self.dir.now());
+            let Decision { writes, answer } = loaded.decide(rule)?;
+            Ok(writes.is_empty().then_some(answer))
+        })
+    }
+
     /// Applies a rule to cells.
     pub(super) fn apply_rule(
         &self,

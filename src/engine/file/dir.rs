@@ -290,7 +290,10 @@ fn refuse_network(root: &Path) -> Result<()> {
     if free < SMALLEST {
         return Err(Error::Unavailable {
             engine: "file",
-            what: format!("the disk of `{}` is full ({free} bytes are free); make room", root.display()),
+            what: format!(
+                "the disk of `{}` is full ({free} bytes are free, and {SMALLEST} are needed); make room",
+                root.display()
+            ),
             source: None,
         });
     }

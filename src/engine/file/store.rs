@@ -7,6 +7,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -45,6 +46,8 @@ pub(super) struct Store {
     id: FileId,
     /// At most one thread waits for the gate.
     waiting: Arc<tokio::sync::Mutex<()>>,
+    /// How many writes of this process have passed the gate.
+    passed: AtomicU64,
     floor: AtomicU64,
     pid: u32,
 }
@@ -96,6 +99,7 @@ impl Store {
                         gate,
                         id,
                         waiting: Arc::default(),
+                        passed: AtomicU64::new(0),
                         floor: AtomicU64::new(floor),
                         pid: fork::pid(),
                     });
@@ -132,9 +136,17 @@ impl Store {
         if let Some(passed) = self.gate.try_pass(dir)? {
             return self.write_behind(passed, dir, work);
         }
-        match tokio::time::timeout(gate::LIMIT, self.write_on_thread(dir, work)).await {
-            Ok(written) => written,
-            Err(_) => Err(self.gate.stuck(&dir.root)),
+        let mut write = pin!(self.write_on_thread(dir, work));
+        loop {
+            let passed = self.passed.load(Ordering::Relaxed);
+            match tokio::time::timeout(gate::LIMIT, write.as_mut()).await {
+                Ok(written) => return written,
+                Err(_) if self.passed.load(Ordering::Relaxed) == passed => {
+                    return Err(self.gate.stuck(&dir.root));
+                }
+                // The line is long, but the gate is not shut. The client limits the wait.
+                Err(_) => {}
+            }
         }
     }
 
@@ -173,6 +185,7 @@ impl Store {
         dir: &Dir,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.passed.fetch_add(1, Ordering::Relaxed);
         // Read behind the gate, so that no write is dated before the one that went through it
         // first.
         let now = dir.base + self.check(dir)?;
@@ -422,5 +435,30 @@ mod tests {
         store.write(&dir, |_| Ok(())).await.expect("the store is fine");
         drop(store.waiting.lock().await);
         assert!(!written.load(Ordering::Acquire));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_long_line_is_not_taken_for_a_gate_that_is_shut() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = Place::parse(dir.path().join("store").to_str().expect("a plain path")).expect("a place");
+        let dir = Arc::new(Dir::prepare(&place).expect("a directory"));
+        let store = Store::open(&dir).expect("a store");
+        // Together they take longer than a gate may be shut.
+        const EACH: Duration = Duration::from_millis(250);
+        let mut writes = tokio::task::JoinSet::new();
+        for _ in 0..16 {
+            let (store, dir) = (Arc::clone(&store), Arc::clone(&dir));
+            writes.spawn(async move {
+                let work = |_: &mut Transaction<'_>| {
+                    std::thread::sleep(EACH);
+                    Ok(())
+                };
+                store.write(&dir, work).await
+            });
+        }
+        assert!(EACH * 16 > gate::LIMIT);
+        for written in writes.join_all().await {
+            written.expect("it comes to its turn");
+        }
     }
 }

@@ -260,6 +260,10 @@ impl Rule for Step {
         Decision { writes, answer: encode(&answer) }
     }
 
+    fn mostly_looks(&self) -> bool {
+        matches!(self.0, Ask::Look { .. })
+    }
+
     fn twin(&self) -> Option<Twin> {
         let number = |number: u64| number.to_string().into_bytes();
         let duration = |duration: &Duration| number(micros(*duration));

@@ -252,6 +252,10 @@ impl Rule for Step {
         };
         Decision { writes, answer: encode(&answer) }
     }
+
+    fn mostly_looks(&self) -> bool {
+        matches!(self.ask, Ask::Load | Ask::List)
+    }
 }
 
 impl TypedRule for Step {
