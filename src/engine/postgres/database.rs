@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use super::connection::Server;
 use super::listener::{Listener, Message, changed_channel, seat_channel};
@@ -80,16 +80,64 @@ impl From<&Columns> for ColumnValues {
 }
 
 /// Rows of names with the time in the last column. A row without a key tells the time only.
-fn name_rows(rows: &[Row]) -> (Micros, KeyedRows) {
-    let now = rows.first().map_or(0, |row| uint(row.get(5)));
-    let named = rows.iter().filter_map(|row| {
-        let key: Option<Vec<u8>> = row.get(0);
-        Some((
-            key?,
-            NameRow { version: row.get(1), at: uint(row.get(2)), last: uint(row.get(3)), record: row.get(4) },
-        ))
-    });
-    (now, named.collect())
+fn name_rows(rows: &[Row]) -> Understood<(Micros, KeyedRows)> {
+    let mut named = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(key) = row.try_get(0)? {
+            named.push((key, name_row(row)?));
+        }
+    }
+    Ok((time(rows)?, named))
+}
+
+/// What is in rows, or why that can not be.
+type Understood<T> = std::result::Result<T, tokio_postgres::Error>;
+
+/// The time, where rows have it in their sixth column.
+fn time(rows: &[Row]) -> Understood<Micros> {
+    rows.first().map_or(Ok(0), |row| row.try_get(5).map(uint))
+}
+
+fn name_row(row: &Row) -> Understood<NameRow> {
+    Ok(NameRow {
+        version: row.try_get(1)?,
+        at: uint(row.try_get(2)?),
+        last: uint(row.try_get(3)?),
+        record: row.try_get(4)?,
+    })
+}
+
+fn waiter_row(row: &Row) -> Understood<WaiterRow> {
+    Ok(WaiterRow {
+        place: uint(row.try_get(1)?),
+        alive_until: uint(row.try_get(2)?),
+        waiter: row.try_get(4)?,
+    })
+}
+
+/// A name with those who wait for it: the first column says what a row is.
+fn found(rows: &[Row]) -> Understood<Found> {
+    let mut found = Found { now: 0, row: None, first: Vec::new(), own: None };
+    for row in rows {
+        match row.try_get::<_, i32>(0)? {
+            0 => {
+                found.now = uint(row.try_get(5)?);
+                if row.try_get::<_, Option<i64>>(1)?.is_some() {
+                    found.row = Some(name_row(row)?);
+                }
+            }
+            1 => found.first.push(waiter_row(row)?),
+            _ => found.own = Some(waiter_row(row)?),
+        }
+    }
+    // The parts of a union have no order.
+    found.first.sort_unstable_by_key(|waiter| waiter.place);
+    Ok(found)
+}
+
+/// The first column of all rows.
+fn firsts<T: for<'a> FromSql<'a>>(rows: &[Row]) -> Understood<Vec<T>> {
+    rows.iter().map(|row| row.try_get(0)).collect()
 }
 
 impl Database for Postgres {
@@ -100,9 +148,8 @@ impl Database for Postgres {
     async fn take(&self, take: &Take<'_>) -> Attempt<Option<Micros>> {
         let values = ColumnValues::from(take.columns);
         let not_after = int(take.not_after);
-        let rows = self
-            .shared
-            .rows(
+        self.shared
+            .read(
                 take.key,
                 &self.shared.server.statements.take,
                 &[
@@ -116,9 +163,9 @@ impl Database for Postgres {
                     (&take.columns.record, Type::BYTEA),
                     (&not_after, Type::INT8),
                 ],
+                |rows| rows.first().map(|row| row.try_get(0).map(uint)).transpose(),
             )
-            .await?;
-        Ok(rows.first().map(|row| uint(row.get(0))))
+            .await
     }
 
     async fn give_back(&self, give_back: &GiveBack<'_>) -> Attempt<bool> {
@@ -144,32 +191,7 @@ impl Database for Postgres {
         let own: Option<&[u8]> = own.as_ref().map(<[u8; 16]>::as_slice);
         let most = int(most as u64);
         let parameters: [Parameter<'_>; 3] = [(&key, Type::BYTEA), (&most, Type::INT8), (&own, Type::BYTEA)];
-        let rows = self.shared.rows(key, &self.shared.server.statements.read_name, &parameters).await?;
-        let mut found = Found { now: 0, row: None, first: Vec::new(), own: None };
-        let waiter = |row: &Row| WaiterRow {
-            place: uint(row.get(1)),
-            alive_until: uint(row.get(2)),
-            waiter: row.get(4),
-        };
-        for row in &rows {
-            match row.get::<_, i32>(0) {
-                0 => {
-                    found.now = uint(row.get(5));
-                    let version: Option<i64> = row.get(1);
-                    found.row = version.map(|version| NameRow {
-                        version,
-                        at: uint(row.get(2)),
-                        last: uint(row.get(3)),
-                        record: row.get(4),
-                    });
-                }
-                1 => found.first.push(waiter(row)),
-                _ => found.own = Some(waiter(row)),
-            }
-        }
-        // The parts of a union have no order.
-        found.first.sort_unstable_by_key(|waiter| waiter.place);
-        Ok(found)
+        self.shared.read(key, &self.shared.server.statements.read_name, &parameters, found).await
     }
 
     async fn write_name(&self, write: &NameWrite) -> Attempt<bool> {
@@ -239,8 +261,7 @@ impl Database for Postgres {
 
     async fn read_names(&self, keys: &[Vec<u8>]) -> Attempt<(Micros, KeyedRows)> {
         let statement = &self.shared.server.statements.read_names;
-        let rows = self.shared.rows(MANY, statement, &[(&keys, Type::BYTEA_ARRAY)]).await?;
-        Ok(name_rows(&rows))
+        self.shared.read(MANY, statement, &[(&keys, Type::BYTEA_ARRAY)], name_rows).await
     }
 
     async fn write_names(&self, writes: &[RowWrite]) -> Attempt<Vec<Vec<u8>>> {
@@ -255,9 +276,8 @@ impl Database for Postgres {
         let ends: Vec<Option<i64>> = values.iter().map(|values| values.ends).collect();
         let records: Vec<Option<&[u8]>> =
             writes.iter().map(|write| write.columns.record.as_deref()).collect();
-        let rows = self
-            .shared
-            .rows(
+        self.shared
+            .read(
                 MANY,
                 &self.shared.server.statements.write_names,
                 &[
@@ -271,58 +291,60 @@ impl Database for Postgres {
                     (&ends, Type::INT8_ARRAY),
                     (&records, Type::BYTEA_ARRAY),
                 ],
+                firsts,
             )
-            .await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+            .await
     }
 
     async fn list_names(&self, from: &[u8], to: &[u8], most: usize) -> Attempt<(Micros, KeyedRows)> {
         let most = int(most as u64);
         let parameters: [Parameter<'_>; 3] = [(&from, Type::BYTEA), (&to, Type::BYTEA), (&most, Type::INT8)];
-        let rows = self.shared.rows(MANY, &self.shared.server.statements.list_names, &parameters).await?;
-        Ok(name_rows(&rows))
+        self.shared.read(MANY, &self.shared.server.statements.list_names, &parameters, name_rows).await
     }
 
     async fn sweep_names(&self, from: &[u8], most: usize) -> Attempt<Swept> {
         let most = int(most as u64);
         let parameters: [Parameter<'_>; 2] = [(&from, Type::BYTEA), (&most, Type::INT8)];
-        let rows = self.shared.rows(MANY, &self.shared.server.statements.sweep_names, &parameters).await?;
-        Ok(rows.first().map_or_else(Swept::default, |row| Swept { last: row.get(0), unclear: row.get(1) }))
+        let swept = |rows: &[Row]| match rows.first() {
+            Some(row) => Ok(Swept { last: row.try_get(0)?, unclear: row.try_get(1)? }),
+            None => Ok(Swept::default()),
+        };
+        self.shared.read(MANY, &self.shared.server.statements.sweep_names, &parameters, swept).await
     }
 
     async fn sweep_cells(&self, from: &[u8], most: usize) -> Attempt<Option<Vec<u8>>> {
         let most = int(most as u64);
         let parameters: [Parameter<'_>; 2] = [(&from, Type::BYTEA), (&most, Type::INT8)];
-        let rows = self.shared.rows(MANY, &self.shared.server.statements.sweep_cells, &parameters).await?;
-        Ok(rows.first().and_then(|row| row.get(0)))
+        let last = |rows: &[Row]| rows.first().map_or(Ok(None), |row| row.try_get(0));
+        self.shared.read(MANY, &self.shared.server.statements.sweep_cells, &parameters, last).await
     }
 
     async fn read_cells(&self, keys: &[Vec<u8>]) -> Attempt<(Micros, Vec<Option<StoredCell>>)> {
         let Some(first) = keys.first() else { return Ok((0, Vec::new())) };
         let statement = &self.shared.server.statements.read_cells;
-        let rows = self.shared.rows(first, statement, &[(&keys, Type::BYTEA_ARRAY)]).await?;
-        let now = rows.first().map_or(0, |row| uint(row.get(5)));
-        let mut cells = vec![None; keys.len()];
-        for row in &rows {
-            let (place, version): (i64, Option<i64>) = (row.get(0), row.get(1));
-            let place = usize::try_from(place - 1).ok().and_then(|place| cells.get_mut(place));
-            if let (Some(place), Some(version)) = (place, version) {
-                *place = Some(StoredCell {
-                    version: uint(version),
-                    changed_at: uint(row.get(2)),
-                    expires: uint(row.get(3)),
-                    bytes: row.get(4),
-                });
+        let cells = |rows: &[Row]| {
+            let mut cells = vec![None; keys.len()];
+            for row in rows {
+                let (place, version): (i64, Option<i64>) = (row.try_get(0)?, row.try_get(1)?);
+                let place = usize::try_from(place - 1).ok().and_then(|place| cells.get_mut(place));
+                if let (Some(place), Some(version)) = (place, version) {
+                    *place = Some(StoredCell {
+                        version: uint(version),
+                        changed_at: uint(row.try_get(2)?),
+                        expires: uint(row.try_get(3)?),
+                        bytes: row.try_get(4)?,
+                    });
+                }
             }
-        }
-        Ok((now, cells))
+            Ok((time(rows)?, cells))
+        };
+        self.shared.read(first, statement, &[(&keys, Type::BYTEA_ARRAY)], cells).await
     }
 
     async fn list_cells(&self, from: &[u8], to: &[u8], most: usize) -> Attempt<Vec<Vec<u8>>> {
         let most = int(most as u64);
         let parameters: [Parameter<'_>; 3] = [(&from, Type::BYTEA), (&to, Type::BYTEA), (&most, Type::INT8)];
-        let rows = self.shared.rows(MANY, &self.shared.server.statements.list_cells, &parameters).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        self.shared.read(MANY, &self.shared.server.statements.list_cells, &parameters, firsts).await
     }
 
     async fn write_cells(&self, writes: &[CellWrite]) -> Attempt<bool> {
@@ -358,9 +380,9 @@ impl Database for Postgres {
         let expires = cell(|cell| cell.expires);
         let bytes: Vec<Option<&[u8]>> =
             writes.iter().map(|write| write.cell.as_ref().map(|cell| cell.bytes.as_slice())).collect();
-        let rows = self
+        let held: i64 = self
             .shared
-            .rows(
+            .read(
                 &first.key,
                 &statements.write_cells,
                 &[
@@ -371,9 +393,9 @@ impl Database for Postgres {
                     (&expires, Type::INT8_ARRAY),
                     (&bytes, Type::BYTEA_ARRAY),
                 ],
+                |rows| rows.first().map_or(Ok(0), |row| row.try_get(0)),
             )
             .await?;
-        let held: i64 = rows.first().map_or(0, |row| row.get(0));
         Ok(held == int(writes.len() as u64))
     }
 

@@ -67,6 +67,18 @@ impl Names {
         refused(what, error)
     }
 
+    /// A row is not as leasehold, or ShedLock, would have written it.
+    pub(super) fn strange_row(&self, error: tokio_postgres::Error) -> Error {
+        let table = self.shedlock.as_ref().unwrap_or(&self.tables.names);
+        let what = format!(
+            "`{table}` at `{}`, or a table beside it, was changed by hand: {}; delete the row, or make the \
+             tables anew",
+            self.server,
+            causes(&error)
+        );
+        refused(what, error)
+    }
+
     /// A statement failed.
     pub(super) fn statement(&self, error: tokio_postgres::Error) -> Failure {
         let server = &self.server;

@@ -95,7 +95,8 @@ pub(super) async fn check(
     }
     let rows = client.query_typed(&statements.read_format, &[]).await;
     let rows = rows.map_err(|error| names.statement(error).into_error())?;
-    match rows.first().map(|row| row.get(0)) {
+    let found = rows.first().map(|row| row.try_get(0)).transpose();
+    match found.map_err(|error| names.strange_row(error))? {
         Some(FORMAT) => Ok(checked),
         Some(found) => Err(unknown_format(names, found)),
         None => Err(odd(names, "its table of formats is empty; run what `leasehold sql postgres` prints")),

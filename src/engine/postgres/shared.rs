@@ -41,6 +41,19 @@ impl Shared {
         })
     }
 
+    /// Runs a statement and understands its rows, which may not be as we would have written them: a
+    /// table can be changed by hand.
+    pub(super) async fn read<T>(
+        &self,
+        key: &[u8],
+        statement: &str,
+        parameters: &[Parameter<'_>],
+        understand: impl FnOnce(&[Row]) -> std::result::Result<T, tokio_postgres::Error>,
+    ) -> Attempt<T> {
+        let rows = self.rows(key, statement, parameters).await?;
+        understand(&rows).map_err(|error| self.server.names.strange_row(error).into())
+    }
+
     /// How many rows a statement changed.
     pub(super) async fn count(
         &self,

@@ -122,14 +122,15 @@ fn uint(number: i64) -> u64 {
 }
 
 /// Rows with the time in the last column. A row without a name tells the time only.
-fn lock_rows(rows: &[Row]) -> (Micros, Vec<LockRow>) {
-    let now = rows.first().map_or(0, |row| uint(row.get(4)));
-    let named = rows.iter().filter_map(|row| {
-        let name = row.get::<_, Option<String>>(0)?;
-        let (lock_until, locked_at) = (uint(row.get(1)), uint(row.get(2)));
-        Some(LockRow { name, lock_until, locked_at, locked_by: row.get(3) })
-    });
-    (now, named.collect())
+fn lock_rows(rows: &[Row]) -> std::result::Result<(Micros, Vec<LockRow>), tokio_postgres::Error> {
+    let now = rows.first().map_or(Ok(0), |row| row.try_get(4).map(uint))?;
+    let mut named = Vec::with_capacity(rows.len());
+    for row in rows {
+        let Some(name) = row.try_get(0)? else { continue };
+        let (lock_until, locked_at) = (uint(row.try_get(1)?), uint(row.try_get(2)?));
+        named.push(LockRow { name, lock_until, locked_at, locked_by: row.try_get(3)? });
+    }
+    Ok((now, named))
 }
 
 impl LockTable for PostgresTable {
@@ -150,8 +151,8 @@ impl LockTable for PostgresTable {
             (&lease, Type::FLOAT8),
             (&not_after, Type::INT8),
         ];
-        let rows = self.shared.rows(take.name.as_bytes(), &self.statements.take, &parameters).await?;
-        Ok(rows.first().map(|row| uint(row.get(0))))
+        let taken = |rows: &[Row]| rows.first().map(|row| row.try_get(0).map(uint)).transpose();
+        self.shared.read(take.name.as_bytes(), &self.statements.take, &parameters, taken).await
     }
 
     async fn extend(&self, name: &str, owner: &str, lease: Duration) -> Attempt<bool> {
@@ -169,8 +170,9 @@ impl LockTable for PostgresTable {
     }
 
     async fn read(&self, name: &str) -> Attempt<Seen> {
-        let rows = self.shared.rows(name.as_bytes(), &self.statements.read, &[(&name, Type::TEXT)]).await?;
-        let (now, rows) = lock_rows(&rows);
+        let parameters: [Parameter<'_>; 1] = [(&name, Type::TEXT)];
+        let (now, rows) =
+            self.shared.read(name.as_bytes(), &self.statements.read, &parameters, lock_rows).await?;
         Ok(Seen { now, row: rows.into_iter().next() })
     }
 
@@ -178,7 +180,7 @@ impl LockTable for PostgresTable {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let parameters: [Parameter<'_>; 3] =
             [(&prefix, Type::TEXT), (&after, Type::TEXT), (&limit, Type::INT8)];
-        Ok(lock_rows(&self.shared.rows(&[], &self.statements.list, &parameters).await?))
+        self.shared.read(&[], &self.statements.list, &parameters, lock_rows).await
     }
 
     async fn end(&self, name: &str, locked_by: &str) -> Attempt<bool> {
