@@ -164,3 +164,34 @@ impl Core {
         Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(text))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::decode;
+    use super::*;
+
+    /// Values, and that there is none: each for its own time, more or less.
+    #[tokio::test]
+    async fn what_is_stored_together_does_not_end_together() {
+        let client = crate::connect("memory:").await.expect("an engine");
+        let cache = client.cache("x", Duration::from_secs(100), |name: String| async move {
+            Ok::<_, String>(if name.len() == 2 { Loaded::value(name) } else { Loaded::none() })
+        });
+        let cache = cache.and_then(|cache| cache.none_for(Duration::from_secs(10))).expect("in range");
+        for (suffix, life) in [("", 100e6), ("-", 10e6)] {
+            let names: Vec<String> = (0..40).map(|number| format!("{number:02}{suffix}")).collect();
+            assert!(cache.get_many(&names).await.iter().all(Result::is_ok));
+            let mut lives = Vec::new();
+            for name in &names {
+                let cell = cache.0.cell(name).expect("a name");
+                let found = client.inner.read_cells(&[cell]).await.expect("an answer");
+                let cell = &found.cells[0];
+                let entry = decode(cell.value.as_deref().expect("stored")).expect("an entry");
+                lives.push((entry.fresh_until - cell.changed_at) as f64 / life);
+            }
+            lives.sort_by(f64::total_cmp);
+            assert!(lives[0] >= 0.9 && lives[39] <= 1.1, "{lives:?}");
+            assert!(lives[39] - lives[0] > 0.1, "{lives:?}");
+        }
+    }
+}
