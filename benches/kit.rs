@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -59,6 +60,38 @@ pub(crate) fn rate(slice: Duration, mut cycle: impl FnMut() -> Result<()>) -> Re
             return Ok(f64::from(count) / elapsed.as_secs_f64());
         }
     }
+}
+
+/// Runs `cycle` in so many tasks for a while; the cycles per second of all of them.
+pub(crate) fn rate_of_tasks<F>(
+    runtime: &Runtime,
+    tasks: usize,
+    slice: Duration,
+    cycle: impl Fn(usize) -> F + Clone + Send + 'static,
+) -> Result<f64>
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    runtime.block_on(async {
+        let started = Instant::now();
+        let mut running = JoinSet::new();
+        for task in 0..tasks {
+            let cycle = cycle.clone();
+            running.spawn(async move {
+                let mut count = 0u32;
+                while started.elapsed() < slice {
+                    cycle(task).await?;
+                    count += 1;
+                }
+                Result::Ok(count)
+            });
+        }
+        let mut sum = 0.0;
+        while let Some(count) = running.join_next().await {
+            sum += f64::from(count??);
+        }
+        Ok(sum / started.elapsed().as_secs_f64())
+    })
 }
 
 /// What this thread has used of a processor. Where nothing waits for anybody else, it tells the

@@ -4,6 +4,7 @@
 //! it is written once and runs on every engine that has cells.
 //!
 //! * `cache`: values that one node loads for all (feature `cache`).
+//! * `leaderboards`: scores and exact places, for very many members too (feature `leaderboards`).
 //! * [`rate`]: rate limits that all processes share.
 //! * `once`: submissions that must have an effect once (feature `once`).
 //! * `sale`: a flash sale that never sells more than there is (feature `sale`).
@@ -18,6 +19,8 @@ mod bytes;
 #[cfg_attr(docsrs, doc(cfg(feature = "cache")))]
 pub mod cache;
 mod cells;
+#[cfg(feature = "leaderboards")]
+pub mod leaderboards;
 #[cfg(feature = "once")]
 pub mod once;
 pub mod rate;

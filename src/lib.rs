@@ -42,6 +42,7 @@
 //! | `postgres`, `postgres-tls` | | `postgres://`; encrypted: `sslmode=require` |
 //! | `mysql`, `mysql-tls` | | `mysql://`, `mariadb://`; encrypted: `sslmode=require` |
 //! | `cache` | | `kit::cache`: one node loads for all, and an invalidation holds |
+//! | `leaderboards` | | `kit::leaderboards`: scores and exact places, for very many members too |
 //! | `once` | | `kit::once`: submissions that have an effect once |
 //! | `sale` | | `kit::sale`: flash sales that never sell more than there is |
 //! | `schedule` | | [`kit`]: tasks that run at set times, each time on one node |
@@ -113,6 +114,9 @@ mod pages {
     #[cfg(feature = "cache")]
     #[doc = include_str!("../docs/cache.md")]
     mod cache {}
+    #[cfg(feature = "leaderboards")]
+    #[doc = include_str!("../docs/leaderboards.md")]
+    mod leaderboards {}
     #[cfg(feature = "once")]
     #[doc = include_str!("../docs/once.md")]
     mod once {}

@@ -107,7 +107,7 @@ mod recording {
         }
 
         /// What a part of the kit came to.
-        #[cfg(any(feature = "sessions", feature = "topics"))]
+        #[cfg(any(feature = "leaderboards", feature = "sessions", feature = "topics"))]
         pub(crate) fn kit(&self, figure: &'static str, outcome: &'static str) {
             counter!(figure, "engine" => self.engine, "outcome" => outcome).increment(1);
         }
@@ -186,6 +186,12 @@ mod recording {
             "leasehold_releases_unheard_total",
             "Names that the engine did not hear to be given back; they end with their leases."
         );
+        #[cfg(feature = "leaderboards")]
+        describe_counter!(
+            "leasehold_leaderboards_total",
+            "Steps of leaderboards, by outcome: changed, unchanged, repeated, ranked, listed, astray, split, \
+             merged, rebuilt, deleted."
+        );
         #[cfg(feature = "topics")]
         describe_counter!(
             "leasehold_topics_total",
@@ -228,7 +234,7 @@ mod silent {
         pub(crate) fn released(&self, _: &Name, _: impl Fn() -> Duration) {}
         pub(crate) fn not_released(&self, _: &Name) {}
         pub(crate) fn renewal(&self, _: &Name, _: Option<Renewed>) {}
-        #[cfg(any(feature = "sessions", feature = "topics"))]
+        #[cfg(any(feature = "leaderboards", feature = "sessions", feature = "topics"))]
         pub(crate) fn kit(&self, _: &'static str, _: &'static str) {}
         pub(crate) fn disconnected(&self) {}
         pub(crate) fn reconnected(&self) {}

@@ -25,12 +25,18 @@ impl Writer {
         self
     }
 
-    #[cfg(any(feature = "cache", feature = "sale", feature = "sessions"))]
+    #[cfg(any(feature = "cache", feature = "leaderboards", feature = "sale", feature = "sessions"))]
     pub(crate) fn byte(self, byte: u8) -> Writer {
         self.bytes(&[byte])
     }
 
-    #[cfg(any(feature = "cache", feature = "sale", feature = "sessions", feature = "topics"))]
+    #[cfg(any(
+        feature = "cache",
+        feature = "leaderboards",
+        feature = "sale",
+        feature = "sessions",
+        feature = "topics"
+    ))]
     pub(crate) fn bytes(mut self, bytes: &[u8]) -> Writer {
         self.0.extend_from_slice(bytes);
         self
@@ -88,19 +94,25 @@ impl<'a> Reader<'a> {
         None
     }
 
-    #[cfg(any(feature = "cache", feature = "sale", feature = "sessions"))]
+    #[cfg(any(feature = "cache", feature = "leaderboards", feature = "sale", feature = "sessions"))]
     pub(crate) fn byte(&mut self) -> Option<u8> {
         self.bytes(1).map(|byte| byte[0])
     }
 
-    #[cfg(any(feature = "cache", feature = "sale", feature = "sessions", feature = "topics"))]
+    #[cfg(any(
+        feature = "cache",
+        feature = "leaderboards",
+        feature = "sale",
+        feature = "sessions",
+        feature = "topics"
+    ))]
     pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(bytes)
     }
 
-    #[cfg(any(feature = "cache", feature = "sale", feature = "sessions"))]
+    #[cfg(any(feature = "cache", feature = "leaderboards", feature = "sale", feature = "sessions"))]
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }
