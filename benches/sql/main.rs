@@ -10,13 +10,12 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kit::{Goal, Result, Runner, race, verdict};
 use leasehold::{Client, Options};
 use servers::{MariaDb, Postgres};
 use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
 
 mod bare;
 #[path = "../kit.rs"]
@@ -73,38 +72,6 @@ fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// Runs `cycle` in so many tasks for a while; the cycles per second of all of them.
-fn rate<F>(
-    runtime: &Runtime,
-    tasks: usize,
-    slice: Duration,
-    cycle: impl Fn(usize) -> F + Clone + Send + 'static,
-) -> Result<f64>
-where
-    F: Future<Output = Result<()>> + Send + 'static,
-{
-    runtime.block_on(async {
-        let started = Instant::now();
-        let mut running = JoinSet::new();
-        for task in 0..tasks {
-            let cycle = cycle.clone();
-            running.spawn(async move {
-                let mut count = 0u32;
-                while started.elapsed() < slice {
-                    cycle(task).await?;
-                    count += 1;
-                }
-                Result::Ok(count)
-            });
-        }
-        let mut sum = 0.0;
-        while let Some(count) = running.join_next().await {
-            sum += f64::from(count??);
-        }
-        Ok(sum / started.elapsed().as_secs_f64())
-    })
-}
-
 async fn turn(client: Client, name: String, held: Duration) -> Result<()> {
     let guard = client.mutex(name)?.lock().await?;
     if !held.is_zero() {
@@ -120,11 +87,13 @@ fn free_names(runtime: &Runtime, url: &str, tasks: usize, rounds: usize, slice: 
     let bare = Arc::new(runtime.block_on(bare::Pool::open(url, CONNECTIONS))?);
     let ours = Runner::new("ours", |slice| {
         let client = client.clone();
-        rate(runtime, tasks, slice, move |task| turn(client.clone(), format!("n{task}"), Duration::ZERO))
+        kit::rate_of_tasks(runtime, tasks, slice, move |task| {
+            turn(client.clone(), format!("n{task}"), Duration::ZERO)
+        })
     });
     let theirs = Runner::new("bare statements", |slice| {
         let bare = Arc::clone(&bare);
-        rate(runtime, tasks, slice, move |task| {
+        kit::rate_of_tasks(runtime, tasks, slice, move |task| {
             let bare = Arc::clone(&bare);
             async move { bare.cycle(task).await }
         })
@@ -145,8 +114,9 @@ fn one_name(runtime: &Runtime, url: &str, rounds: usize, slice: Duration) -> Res
         let client = client.clone();
         move |_| turn(client.clone(), "one".to_owned(), Duration::ZERO)
     };
-    let local = Runner::new("with the local queue", |slice| rate(runtime, 16, slice, cycle(&with)));
-    let engine = Runner::new("without it", |slice| rate(runtime, 16, slice, cycle(&without)));
+    let local =
+        Runner::new("with the local queue", |slice| kit::rate_of_tasks(runtime, 16, slice, cycle(&with)));
+    let engine = Runner::new("without it", |slice| kit::rate_of_tasks(runtime, 16, slice, cycle(&without)));
     let race = race(rounds, slice, vec![local, engine])?;
     race.print();
     verdict("with / without the local queue", Goal::AtLeast(10.0), race.ratio(0, 1));
@@ -164,14 +134,16 @@ fn many_clients(runtime: &Runtime, url: &str, rounds: usize, slice: Duration) ->
     let turns: Arc<[AtomicU64]> = (0..16).map(|_| AtomicU64::new(0)).collect();
     let contended = Runner::new("16 clients", |slice| {
         let (turns, clients) = (Arc::clone(&turns), clients.clone());
-        rate(runtime, 16, slice, move |task| {
+        kit::rate_of_tasks(runtime, 16, slice, move |task| {
             turns[task].fetch_add(1, Ordering::Relaxed);
             turn(clients[task].clone(), "all".to_owned(), Duration::ZERO)
         })
     });
     let alone = Runner::new("one task alone", |slice| {
         let client = clients[0].clone();
-        rate(runtime, 1, slice, move |_| turn(client.clone(), "alone".to_owned(), Duration::ZERO))
+        kit::rate_of_tasks(runtime, 1, slice, move |_| {
+            turn(client.clone(), "alone".to_owned(), Duration::ZERO)
+        })
     });
     let race = race(rounds, slice.max(Duration::from_secs(1)), vec![contended, alone])?;
     race.print();

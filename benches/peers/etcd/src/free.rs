@@ -1,10 +1,9 @@
 //! Names that nobody else wants.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use etcd_client::LockOptions;
 use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
 
 use crate::kit::{self, Again, Goal, Result, Runner, race, verdict};
 use crate::others::Other;
@@ -17,7 +16,7 @@ pub(crate) fn run(address: &str, others: &[Other], tasks: usize) -> Result<()> {
     let client = runtime.block_on(leasehold::connect(&format!("etcd://{address}/free")))?;
     let ours = Runner::new("ours", |slice| {
         let client = client.clone();
-        rate(&runtime, tasks, slice, move |task| {
+        kit::rate_of_tasks(&runtime, tasks, slice, move |task| {
             let client = client.clone();
             async move {
                 let mutex = client.mutex(format!("n{task}"))?.lease(Duration::from_secs(30));
@@ -59,7 +58,7 @@ fn lock_api(runtime: &Runtime, address: &str, tasks: usize, slice: Duration) -> 
     })?;
     let rate = {
         let client = client.clone();
-        rate(runtime, tasks, slice, move |task| {
+        kit::rate_of_tasks(runtime, tasks, slice, move |task| {
             let mut client = client.clone();
             async move {
                 let held = client
@@ -72,36 +71,4 @@ fn lock_api(runtime: &Runtime, address: &str, tasks: usize, slice: Duration) -> 
     };
     runtime.block_on(async { client.lease_client().revoke(lease).await })?;
     rate
-}
-
-/// Runs `cycle` in so many tasks for a while; the cycles per second of all of them.
-fn rate<F>(
-    runtime: &Runtime,
-    tasks: usize,
-    slice: Duration,
-    cycle: impl Fn(usize) -> F + Clone + Send + 'static,
-) -> Result<f64>
-where
-    F: Future<Output = Result<()>> + Send + 'static,
-{
-    runtime.block_on(async {
-        let started = Instant::now();
-        let mut running = JoinSet::new();
-        for task in 0..tasks {
-            let cycle = cycle.clone();
-            running.spawn(async move {
-                let mut count = 0u32;
-                while started.elapsed() < slice {
-                    cycle(task).await?;
-                    count += 1;
-                }
-                Result::Ok(count)
-            });
-        }
-        let mut sum = 0.0;
-        while let Some(count) = running.join_next().await {
-            sum += f64::from(count??);
-        }
-        Ok(sum / started.elapsed().as_secs_f64())
-    })
 }

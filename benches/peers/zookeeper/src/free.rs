@@ -1,9 +1,8 @@
 //! Names that nobody else wants.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
 use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix};
 
 use crate::kit::{self, Goal, Result, Runner, race, verdict};
@@ -17,7 +16,7 @@ pub(crate) fn run(address: &str, tasks: usize) -> Result<()> {
     let client = runtime.block_on(leasehold::connect(&format!("zookeeper://{address}/free")))?;
     let ours = Runner::new("ours", |slice| {
         let client = client.clone();
-        rate(&runtime, tasks, slice, move |task| {
+        kit::rate_of_tasks(&runtime, tasks, slice, move |task| {
             let client = client.clone();
             async move {
                 let mutex = client.mutex(format!("n{task}"))?.lease(Duration::from_secs(30));
@@ -28,7 +27,7 @@ pub(crate) fn run(address: &str, tasks: usize) -> Result<()> {
     let theirs = runtime.block_on(Client::connect(address))?;
     let crates = Runner::new(CRATE, |slice| {
         let client = theirs.clone();
-        rate(&runtime, tasks, slice, move |task| {
+        kit::rate_of_tasks(&runtime, tasks, slice, move |task| {
             let client = client.clone();
             async move {
                 cycle(&client, &format!("/crate/n{task}")).await?;
@@ -73,36 +72,4 @@ pub(crate) async fn cycle(client: &Client, path: &str) -> Result<()> {
     let deleted = client.delete(&node, None).await;
     drop(held);
     Ok(deleted?)
-}
-
-/// Runs `cycle` in so many tasks for a while; the cycles per second of all of them.
-fn rate<F>(
-    runtime: &Runtime,
-    tasks: usize,
-    slice: Duration,
-    cycle: impl Fn(usize) -> F + Clone + Send + 'static,
-) -> Result<f64>
-where
-    F: Future<Output = Result<()>> + Send + 'static,
-{
-    runtime.block_on(async {
-        let started = Instant::now();
-        let mut running = JoinSet::new();
-        for task in 0..tasks {
-            let cycle = cycle.clone();
-            running.spawn(async move {
-                let mut count = 0u32;
-                while started.elapsed() < slice {
-                    cycle(task).await?;
-                    count += 1;
-                }
-                Result::Ok(count)
-            });
-        }
-        let mut sum = 0.0;
-        while let Some(count) = running.join_next().await {
-            sum += f64::from(count??);
-        }
-        Ok(sum / started.elapsed().as_secs_f64())
-    })
 }
