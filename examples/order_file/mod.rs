@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Error, ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as _};
+use std::io::{Error, Read as _, Result, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -154,6 +154,17 @@ impl Transaction<'_> {
         &self.open.tables
     }
 
+    /// A reservation that had ended in an earlier epoch was made again, because its store has lost
+    /// it: it has ended in this epoch, too.
+    fn mark_again(&mut self, reservation: &Reservation) -> Result<()> {
+        let tables = self.tables();
+        let ended = tables.orders.get(&reservation.id).map(|order| order.epoch);
+        if reservation.epoch == tables.epoch && ended < Some(reservation.epoch) {
+            self.write(&Order::new(State::Expired, reservation).line())?;
+        }
+        Ok(())
+    }
+
     fn write(&mut self, line: &str) -> Result<()> {
         self.open.file.write_all(format!("{line}\n").as_bytes())?;
         self.open.read_to += line.len() as u64 + 1;
@@ -255,7 +266,8 @@ impl OrderFile {
         let epoch = transaction.tables().epoch + 1;
         transaction.write(&format!("epoch {epoch}"))?;
         let tables = transaction.tables();
-        let left = u32::try_from(tables.left).map_err(|_| Error::from(ErrorKind::InvalidData))?;
+        let left = u32::try_from(tables.left)
+            .map_err(|_| Error::other(format!("{} units were ordered that are not there", -tables.left)))?;
         Ok((epoch, left, tables.orders.values().cloned().collect()))
     }
 
@@ -277,7 +289,10 @@ impl Orders for OrderFile {
         let mut transaction = self.begin()?;
         let tables = transaction.tables();
         match tables.orders.get(&reservation.id).map(|order| order.state) {
-            Some(State::Expired) => return Ok(Placed::Refused),
+            Some(State::Expired) => {
+                transaction.mark_again(reservation)?;
+                return Ok(Placed::Refused);
+            }
             Some(_) => return Ok(Placed::Yes),
             None if tables.epoch != reservation.epoch => return Ok(Placed::Refused),
             None if self.decides && tables.left < reservation.quantity.into() => return Ok(Placed::NoStock),
@@ -291,7 +306,10 @@ impl Orders for OrderFile {
         let mut transaction = self.begin()?;
         match transaction.tables().orders.get(&reservation.id).map(|order| order.state) {
             Some(State::Paid) => return Ok(Expired::Paid),
-            Some(State::Expired) => return Ok(Expired::Yes),
+            Some(State::Expired) => {
+                transaction.mark_again(reservation)?;
+                return Ok(Expired::Yes);
+            }
             // If there is no order, the mark keeps a late worker from placing it.
             Some(State::Unpaid) | None => {}
         }

@@ -1,24 +1,27 @@
 //! One of the processes: buyers who all come at once, and a worker that places their orders.
 //!
-//! Whatever a buyer is told is written to the pipe in the next moment, a line each: `reserved ID`,
-//! `paid ID`, `refused ID`. What was written before a kill is read by the judge.
+//! Whatever a buyer is told is written to the pipe in the next moment, a line each: `reserved ID
+//! EPOCH MICROSECOND`, `paid ID`, `refused ID`, `early ID`, `limited ID OTHER`. What was written
+//! before a kill is read by the judge.
 
 use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use leasehold::kit::sale::{Answer, Payment, ReservationId, Sale};
+use leasehold::kit::sale::{Answer, Payment, Reservation, ReservationId, Sale};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::task::JoinSet;
 
 use crate::ROUND;
 use crate::order_file::OrderFile;
-use crate::processes::{Result, random_time};
+use crate::processes::{Result, now, random_time};
 
 /// Short, so that what nobody pays for is seen to come back.
 pub(crate) const PAY_WITHIN: Duration = Duration::from_millis(400);
 /// Whoever got no answer asks again after this.
 pub(crate) const AGAIN: Duration = Duration::from_millis(30);
+/// One of so many buyers wants two units, in two windows at the same time.
+const GREEDY: u32 = 8;
 
 /// Sells as it is told to: `SALE DATABASE NUMBER BUYERS`. At the end it writes the requests and
 /// those that were answered, and `done`.
@@ -39,9 +42,23 @@ pub(crate) async fn work(url: &str) -> Result<()> {
                 worker.run(database).await
             }
         });
+        // One of them is at the door before the crowd. Whatever the answer is, it asks again.
+        let first = format!("{number}/0");
+        let id = reservation_of(name, &first);
+        match sale.reserve(&first, 1, id).await {
+            Ok(Answer::Reserved(told)) => say_reserved(&told),
+            Ok(Answer::NotOpen { .. }) => say(&format!("early {id}")),
+            _ => {}
+        }
         let mut calls = JoinSet::new();
         for buyer in 0..buyers.parse::<u32>()? {
-            calls.spawn(buy(sale.clone(), database.clone(), name.to_owned(), format!("{number}/{buyer}")));
+            let name_of = format!("{number}/{buyer}");
+            let first = reservation_of(name, &name_of);
+            let second = buyer.is_multiple_of(GREEDY).then(|| reservation_of(name, &format!("{name_of}/2")));
+            let windows = [Some((first, second)), second.map(|second| (second, Some(first)))];
+            for (id, other) in windows.into_iter().flatten() {
+                calls.spawn(buy(sale.clone(), database.clone(), name_of.clone(), id, other));
+            }
         }
         let (mut asked, mut answered) = (0_u64, 0_u64);
         while let Some(call) = calls.join_next().await {
@@ -65,6 +82,10 @@ fn say(line: &str) {
     out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).ok();
 }
 
+fn say_reserved(told: &Reservation) {
+    say(&format!("reserved {} {} {}", told.id, told.epoch, now()));
+}
+
 #[derive(Default)]
 struct Asked {
     asked: u64,
@@ -73,9 +94,14 @@ struct Asked {
     time: Option<Duration>,
 }
 
-/// A buyer, whose reservation is the same whenever it asks again.
-async fn buy(sale: Sale, database: OrderFile, name: String, buyer: String) -> Result<Asked> {
-    let id = reservation_of(&name, &buyer);
+/// A buyer, whose reservation is the same whenever it asks again; and that of its other window.
+async fn buy(
+    sale: Sale,
+    database: OrderFile,
+    buyer: String,
+    id: ReservationId,
+    other: Option<ReservationId>,
+) -> Result<Asked> {
     let mut asked = Asked::default();
     let started = Instant::now();
     let mut refusals = 0;
@@ -87,7 +113,7 @@ async fn buy(sale: Sale, database: OrderFile, name: String, buyer: String) -> Re
                 asked.answered += 1;
                 asked.time.get_or_insert(sent.elapsed());
                 match answer {
-                    Answer::Reserved(_) => break say(&format!("reserved {id}")),
+                    Answer::Reserved(told) => break say_reserved(&told),
                     Answer::Ended(_) => return Ok(asked),
                     // What is not paid comes back: one of three looks once more.
                     Answer::SoldOut { .. } if refusals == 0 && id.0.is_multiple_of(3) => {
@@ -97,6 +123,14 @@ async fn buy(sale: Sale, database: OrderFile, name: String, buyer: String) -> Re
                     Answer::SoldOut { .. } => {
                         say(&format!("refused {id}"));
                         return Ok(asked);
+                    }
+                    Answer::LimitReached { left: 0 } if other.is_some() => {
+                        other.iter().for_each(|other| say(&format!("limited {id} {other}")));
+                        return Ok(asked);
+                    }
+                    Answer::NotOpen { opens_in } if started.elapsed() < ROUND * 4 => {
+                        say(&format!("early {id}"));
+                        tokio::time::sleep(opens_in).await;
                     }
                     Answer::NoSale | Answer::Rebuilding if started.elapsed() < ROUND * 4 => {
                         tokio::time::sleep(AGAIN).await;

@@ -12,10 +12,21 @@ use crate::Sum;
 use crate::order_file::{Line, State};
 use crate::processes::Result;
 
+/// A reservation as its buyer was told of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promise {
+    /// The epoch of the sale, the last one if it was told several times.
+    pub(crate) epoch: u32,
+    /// The microsecond of the first time.
+    pub(crate) at: u64,
+}
+
 /// What buyers were told, also by processes that were killed afterwards.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    pub(crate) reserved: BTreeSet<ReservationId>,
+    pub(crate) reserved: BTreeMap<ReservationId, Promise>,
+    /// Why a buyer has as many as one may have: the other reservation.
+    pub(crate) limited: BTreeSet<ReservationId>,
     pub(crate) paid: BTreeSet<ReservationId>,
     pub(crate) refused: BTreeSet<ReservationId>,
 }
@@ -25,7 +36,13 @@ impl Told {
         let mut told = Told::default();
         for line in lines {
             match line.split(' ').collect::<Vec<_>>()[..] {
-                ["reserved", id] => drop(told.reserved.insert(id.parse()?)),
+                ["reserved", id, epoch, at] => {
+                    let (epoch, at) = (epoch.parse()?, at.parse()?);
+                    let promise = told.reserved.entry(id.parse()?).or_insert(Promise { epoch, at });
+                    *promise = Promise { epoch: promise.epoch.max(epoch), at: promise.at.min(at) };
+                }
+                ["early", _] => sum.early += 1,
+                ["limited", _, other] => drop(told.limited.insert(other.parse()?)),
                 ["paid", id] => drop(told.paid.insert(id.parse()?)),
                 ["refused", id] => drop(told.refused.insert(id.parse()?)),
                 ["time", time] => sum.times.push(time.parse()?),
@@ -39,9 +56,13 @@ impl Told {
         sum.reserved += told.reserved.len();
         sum.paid += told.paid.len();
         sum.refused += told.refused.len() as u64;
+        sum.limited += told.limited.len();
         Ok(told)
     }
 }
+
+/// A sale with this epoch was never lost.
+const FIRST_EPOCH: u32 = 1;
 
 /// What an order has gone through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,10 +70,12 @@ struct Course {
     placed: u32,
     paid: u32,
     expired: u32,
+    /// The epoch in which it ended last.
+    ended_in: u32,
 }
 
-/// What is wrong. `now` is the sale at rest; `lost` says whether its store has lost reservations.
-pub(crate) fn judge(history: &[Line], now: &Figures, stock: u32, told: &Told, lost: bool) -> Vec<String> {
+/// What is wrong. `now` is the sale at rest, which nobody could buy in before `opens_at`.
+pub(crate) fn judge(history: &[Line], now: &Figures, stock: u32, told: &Told, opens_at: u64) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut courses: BTreeMap<ReservationId, Course> = BTreeMap::new();
     // Units of all orders that are not over, the most that there ever were, and those of one buyer.
@@ -70,6 +93,13 @@ pub(crate) fn judge(history: &[Line], now: &Figures, stock: u32, told: &Told, lo
             Line::Order(order) => order,
         };
         let course = courses.entry(order.id).or_default();
+        if order.state == State::Expired && course.expired > 0 && course.ended_in < order.epoch {
+            // It was made again in an epoch that did not know of it, and could only end.
+            course.ended_in = order.epoch;
+            taken += u64::from(order.quantity);
+            returned += u64::from(order.quantity);
+            continue;
+        }
         let before = (course.placed, course.expired);
         let change = match order.state {
             State::Unpaid => {
@@ -82,6 +112,7 @@ pub(crate) fn judge(history: &[Line], now: &Figures, stock: u32, told: &Told, lo
             }
             State::Expired => {
                 course.expired += 1;
+                course.ended_in = order.epoch;
                 -i64::from(course.placed > 0)
             }
         };
@@ -128,9 +159,22 @@ pub(crate) fn judge(history: &[Line], now: &Figures, stock: u32, told: &Told, lo
             wrong.push(format!("a buyer was told that {id} is paid, and the database has {course:?}"));
         }
     }
-    // A store that loses its data loses reservations that are no orders yet, and says so.
-    for id in told.reserved.iter().filter(|id| !lost && !courses.contains_key(id)) {
-        wrong.push(format!("a buyer was told that {id} is reserved, and the database has never heard of it"));
+    for (id, promise) in &told.reserved {
+        // A store that loses its data loses reservations that are no orders yet, and says so: it
+        // has another epoch then.
+        if promise.epoch == now.epoch && !courses.contains_key(id) {
+            wrong.push(format!(
+                "a buyer was told that {id} is reserved, and the database has never heard of it"
+            ));
+        }
+        // The two clocks are not the same.
+        if promise.at + 1000 < opens_at {
+            let early = opens_at - promise.at;
+            wrong.push(format!("{id} was reserved {early} µs before the sale's window"));
+        }
+    }
+    for id in told.limited.iter().filter(|id| now.epoch == FIRST_EPOCH && !courses.contains_key(id)) {
+        wrong.push(format!("a buyer was refused because of {id}, which nobody has heard of"));
     }
     wrong
 }
@@ -139,6 +183,9 @@ pub(crate) fn judge(history: &[Line], now: &Figures, stock: u32, told: &Told, lo
 mod tests {
     use super::*;
     use crate::order_file::Order;
+
+    const OPENS_AT: u64 = 1_000_000;
+    const PROMISE: Promise = Promise { epoch: FIRST_EPOCH, at: OPENS_AT };
 
     /// A round that went well: `a` has paid, `b` has not, and `c` bought what came back.
     fn round() -> (Vec<Line>, Figures, Told) {
@@ -158,14 +205,15 @@ mod tests {
         ];
         let mut now = Figures::default();
         (now.stock, now.available, now.paid, now.taken, now.returned) = (2, 0, 2, 3, 1);
-        let reserved = [1, 2, 3].map(ReservationId).into();
-        let told = Told { reserved, paid: [1, 3].map(ReservationId).into(), refused: BTreeSet::new() };
-        (history, now, told)
+        now.epoch = FIRST_EPOCH;
+        let reserved = [1, 2, 3].map(|id| (ReservationId(id), PROMISE)).into();
+        let paid = [1, 3].map(ReservationId).into();
+        (history, now, Told { reserved, paid, ..Told::default() })
     }
 
     #[track_caller]
     fn finds(what: &str, (history, now, told): &(Vec<Line>, Figures, Told)) {
-        let wrong = judge(history, now, 2, told, false);
+        let wrong = judge(history, now, 2, told, OPENS_AT);
         assert!(wrong.iter().any(|wrong| wrong.contains(what)), "{wrong:?}");
     }
 
@@ -180,7 +228,24 @@ mod tests {
     #[test]
     fn a_good_round_is_good() {
         let (history, now, told) = round();
-        assert_eq!(judge(&history, &now, 2, &told, false), Vec::<String>::new());
+        assert_eq!(judge(&history, &now, 2, &told, OPENS_AT), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_had_ended_and_is_made_again_in_a_later_epoch_ends_again() {
+        let mut again = round();
+        again.0.push(Line::Epoch(2));
+        again.1.epoch = 2;
+        finds("the database has taken 2", &again);
+        let mut ended = order(&mut again, 5).clone();
+        ended.epoch = 2;
+        again.0.push(Line::Order(ended));
+        let (history, now, told) = &again;
+        assert_eq!(judge(history, now, 2, told, OPENS_AT), Vec::<String>::new());
+        // But once in an epoch.
+        let twice = again.0[9].clone();
+        again.0.push(twice);
+        finds("was placed or ended twice", &again);
     }
 
     #[test]
@@ -221,9 +286,18 @@ mod tests {
         finds("was told that", &payment_lost);
 
         let mut never_placed = round();
-        never_placed.2.reserved.insert(ReservationId(4));
+        never_placed.2.reserved.insert(ReservationId(4), PROMISE);
         finds("has never heard of it", &never_placed);
+        never_placed.1.epoch += 1;
         let (history, now, told) = never_placed;
-        assert_eq!(judge(&history, &now, 2, &told, true), Vec::<String>::new(), "the store has lost it");
+        assert_eq!(judge(&history, &now, 2, &told, OPENS_AT), Vec::<String>::new(), "the store has lost it");
+
+        let mut too_early = round();
+        too_early.2.reserved.insert(ReservationId(1), Promise { at: OPENS_AT - 2000, ..PROMISE });
+        finds("before the sale's window", &too_early);
+
+        let mut limited_for_nothing = round();
+        limited_for_nothing.2.limited.insert(ReservationId(4));
+        finds("which nobody has heard of", &limited_for_nothing);
     }
 }

@@ -8,17 +8,20 @@
 //!
 //! In each round all processes sell the same stock to their buyers at the same time and place the
 //! orders. Some of them are killed with `kill -9` at a random moment: between any two steps. Their
-//! buyers ask again, with the same reservations. Some buyers pay, some cancel, and most forget:
-//! what they had is sold to others.
+//! buyers ask again, with the same reservations. Some buyers come before the sale opens, some want
+//! two units where one is the limit. Some pay, some cancel, and most forget: what they had is sold
+//! to others.
 //!
 //! With `--redis` the program starts a Redis server (`--redis PROGRAM`) and kills that, too, once a
 //! round. Half of the time the server comes back with its data; otherwise it has forgotten all, and
 //! the sale is rebuilt from the database. `--on URL` takes another engine.
 //!
 //! The database is a file that does not look at the stock: it would hide what the sale does wrong.
-//! After each round [`judge`] compares what it has written, line by line, with what the sale says
-//! and with what buyers were told, also by processes that were killed right after. If something is
-//! wrong, the program ends with an error.
+//! While it sells, [`audit`] looks whether what the sale says is true in the database. After each
+//! round [`judge`] compares what the database has written, line by line, with what the sale says
+//! and with what buyers were told, also by processes that were killed right after. Then [`rest`]
+//! sells the last units, begins the sale again from the database, and closes it. If something is
+//! wrong, the program says what, and ends with an error.
 //!
 //! `--rounds 5`, `--processes 8`, `--buyers 10000` (of all processes together), `--stock 100`,
 //! `--shards 1`.
@@ -28,25 +31,24 @@ mod order_file;
 #[path = "../processes/mod.rs"]
 mod processes;
 
+mod audit;
 mod crowd;
 mod judge;
+mod rest;
 mod server;
+mod shop;
 
 use std::time::{Duration, Instant};
 
-use crowd::{AGAIN, PAY_WITHIN, reservation_of};
 use judge::Told;
-use leasehold::kit::sale::{Answer, Begun, Figures, Rebuild, ReservationId, Sale, Terms};
-use order_file::{OrderFile, State};
+use order_file::OrderFile;
 use processes::{Arguments, Result, Worker, random, random_time};
 use server::RedisServer;
+use shop::{Shop, patiently};
+use tokio::sync::oneshot;
 
 /// How long a round takes, apart from what it waits for.
 const ROUND: Duration = Duration::from_millis(900);
-
-fn terms(stock: u32, shards: u32) -> Result<Terms> {
-    Ok(Terms::new(stock).shards(u8::try_from(shards)?).pay_within(PAY_WITHIN))
-}
 
 /// What all rounds have come to.
 #[derive(Default)]
@@ -58,9 +60,11 @@ struct Sum {
     answered: u64,
     reserved: usize,
     refused: u64,
+    early: u64,
+    limited: usize,
     paid: usize,
     times: Vec<u64>,
-    wrong: Vec<String>,
+    wrong: usize,
 }
 
 #[tokio::main]
@@ -92,8 +96,9 @@ async fn main() -> Result<()> {
         let name = format!("oversell-{scope}-{round}");
         let path = dir.path().join(format!("orders-{round}"));
         let database = OrderFile::create(&path, stock)?.without_stock_check();
-        let sale = client.sale(&name)?;
-        patiently(|| async { sale.open(&terms(stock, shards)?).await.map_err(Into::into) }).await?;
+        let shop = Shop::open(client.sale(&name)?, database, stock, shards).await?;
+        let (stop, stopped) = oneshot::channel();
+        let auditing = tokio::spawn(audit::audit(shop.clone(), round, stopped));
         let command = |number: u32| format!("{name} {} {number} {each}", path.display());
         let begun = Instant::now();
         for (number, worker) in (0..).zip(&mut workers) {
@@ -104,14 +109,12 @@ async fn main() -> Result<()> {
         let restart_at = random_time(700);
         let mut kills: Vec<Duration> = (0..=random(2)).map(|_| random_time(800)).collect();
         kills.sort_unstable();
-        let mut lost = false;
         let mut restart = server.as_mut();
         for moment in kills {
             if moment > restart_at
                 && let Some(server) = restart.take()
             {
-                lost = restart_redis(server, begun, restart_at, &sale, &database, (stock, shards), &mut sum)
-                    .await?;
+                restart_redis(server, begun + restart_at, &shop, &mut sum).await?;
             }
             tokio::time::sleep_until((begun + moment).into()).await;
             let victim = u32::try_from(random(count.into()))?;
@@ -123,8 +126,7 @@ async fn main() -> Result<()> {
             sum.killed += 1;
         }
         if let Some(server) = restart.take() {
-            lost =
-                restart_redis(server, begun, restart_at, &sale, &database, (stock, shards), &mut sum).await?;
+            restart_redis(server, begun + restart_at, &shop, &mut sum).await?;
         }
         for worker in &mut workers {
             loop {
@@ -136,11 +138,19 @@ async fn main() -> Result<()> {
             }
         }
         let told = Told::read(&lines, &mut sum)?;
-        let now = come_to_rest(&sale, &database).await?;
-        let mut wrong = judge::judge(&database.history()?, &now, stock, &told, lost);
-        wrong.extend(sell_the_rest(&sale, &database, stock, &told, now.available).await?);
-        sum.wrong.extend(wrong.into_iter().map(|what| format!("round {round}: {what}")));
-        patiently(|| async { sale.forget(now.epoch).await.map_err(Into::into) }).await?;
+        let now = rest::come_to_rest(&shop).await?;
+        stop.send(()).ok();
+        sum.wrong += auditing.await??;
+        let mut wrong = judge::judge(&shop.database.history()?, &now, stock, &told, shop.opens_at);
+        wrong.extend(rest::sell_the_rest(&shop, &told, now.available).await?);
+        wrong.extend(rest::begin_again(&shop).await?);
+        wrong.extend(rest::close(&shop).await?);
+        wrong.iter().for_each(|what| eprintln!("round {round}: {what}"));
+        sum.wrong += wrong.len();
+        let epoch = shop.database.epoch()?;
+        if !patiently(|| async { Ok(shop.sale.forget(epoch).await?) }).await? {
+            return Err(format!("the sale does not have epoch {epoch}").into());
+        }
         std::fs::remove_file(&path)?;
     }
     client.close().await.ok();
@@ -159,122 +169,22 @@ async fn main() -> Result<()> {
     println!("  told: reserved       {}", sum.reserved);
     println!("  told: paid           {}", sum.paid);
     println!("  told: sold out       {}", sum.refused);
-    println!("  wrong                {}", sum.wrong.len());
-    if sum.wrong.is_empty() { Ok(()) } else { Err(sum.wrong.join("\n").into()) }
+    println!("  told: not open yet   {}", sum.early);
+    println!("  told: one is enough  {}", sum.limited);
+    println!("  wrong                {}", sum.wrong);
+    if sum.wrong == 0 { Ok(()) } else { Err("the sale has gone wrong".into()) }
 }
 
-/// Kills the server at its moment. True if it came back without the sale, which was then rebuilt.
-async fn restart_redis(
-    server: &mut RedisServer,
-    begun: Instant,
-    moment: Duration,
-    sale: &Sale,
-    database: &OrderFile,
-    (stock, shards): (u32, u32),
-    sum: &mut Sum,
-) -> Result<bool> {
-    tokio::time::sleep_until((begun + moment).into()).await;
+/// Kills the server at its moment. If it comes back without the sale, that is rebuilt.
+async fn restart_redis(server: &mut RedisServer, moment: Instant, shop: &Shop, sum: &mut Sum) -> Result<()> {
+    tokio::time::sleep_until(moment.into()).await;
     let keeps = random(2) == 0;
     server.kill_and_restart(keeps).await?;
     sum.restarted += 1;
-    let found = patiently(|| async { Ok(sale.figures().await?) }).await?;
+    let found = patiently(|| async { Ok(shop.sale.figures().await?) }).await?;
     if keeps {
-        return match found {
-            Some(_) => Ok(false),
-            None => Err("the server was to keep its data".into()),
-        };
+        return found.map(drop).ok_or_else(|| "the server was to keep its data".into());
     }
-    rebuild(sale, database, stock, shards).await?;
     sum.rebuilt += 1;
-    Ok(true)
-}
-
-/// Begins another epoch from the database, as a shop does whose store came back without the sale.
-async fn rebuild(sale: &Sale, database: &OrderFile, stock: u32, shards: u32) -> Result<()> {
-    patiently(|| async {
-        let (epoch, left, orders) = database.next_epoch()?;
-        if left > stock {
-            return Err(format!("{left} of {stock} are left").into());
-        }
-        let mut from = Rebuild::new(terms(left, shards)?.epoch(epoch));
-        for order in orders {
-            from = match order.state {
-                State::Unpaid => from.unpaid(order.id, order.buyer, order.quantity, PAY_WITHIN),
-                State::Paid => from.paid(order.id, order.buyer, order.quantity),
-                State::Expired => from,
-            };
-        }
-        match sale.rebuild(&from).await? {
-            Begun::Now => Ok(()),
-            Begun::Before { epoch } => Err(format!("somebody else has begun epoch {epoch}").into()),
-        }
-    })
-    .await
-}
-
-/// Asks until the engine answers, for as long as a server takes to come back.
-async fn patiently<T, F>(mut ask: impl FnMut() -> F) -> Result<T>
-where
-    F: Future<Output = Result<T>>,
-{
-    let started = Instant::now();
-    loop {
-        match ask().await {
-            Ok(answer) => return Ok(answer),
-            Err(error) if may_be_repeated(&*error) && started.elapsed() < Duration::from_secs(30) => {
-                tokio::time::sleep(AGAIN).await;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-fn may_be_repeated(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
-    error.downcast_ref::<leasehold::Error>().is_some_and(leasehold::Error::is_retryable)
-}
-
-/// Works until nothing is reserved or ordered any more: it was paid, or has come back.
-async fn come_to_rest(sale: &Sale, database: &OrderFile) -> Result<Figures> {
-    let (worker, started) = (sale.worker(), Instant::now());
-    loop {
-        patiently(|| async { Ok(worker.run_once(database).await?) }).await?;
-        let now = patiently(|| async { Ok(sale.figures().await?) }).await?.ok_or("the sale is gone")?;
-        if now.reserved + now.ordered + now.ending == 0 {
-            return Ok(now);
-        }
-        if started.elapsed() > Duration::from_secs(30) {
-            return Err(format!("it does not come to rest: {now:?}").into());
-        }
-        tokio::time::sleep(AGAIN).await;
-    }
-}
-
-/// Those who were refused come back. They get whatever is left, to the last unit and no further,
-/// and each of them has an order then.
-async fn sell_the_rest(
-    sale: &Sale,
-    database: &OrderFile,
-    stock: u32,
-    told: &Told,
-    left: u64,
-) -> Result<Vec<String>> {
-    let mut wrong = Vec::new();
-    let mut late = told.refused.iter().map(|id| ReservationId(!id.0));
-    for sold in 0..left {
-        let Some(id) = late.next() else { return Ok(wrong) };
-        let answer = sale.reserve(format!("late/{sold}"), 1, id).await?;
-        if !matches!(answer, Answer::Reserved(_)) {
-            wrong.push(format!("{} are left, and one who was refused is told {answer:?}", left - sold));
-        }
-    }
-    let answer = sale.reserve("nobody", 1, reservation_of("nobody", "nobody")).await?;
-    if answer != (Answer::SoldOut { left: 0 }) {
-        wrong.push(format!("all is sold, and one who asks is told {answer:?}"));
-    }
-    sale.worker().run_once(database).await?;
-    let live = database.orders()?.iter().filter(|order| order.state != State::Expired).count();
-    if live != stock as usize {
-        wrong.push(format!("all {stock} are sold, and the database has {live} orders"));
-    }
-    Ok(wrong)
+    shop.rebuild(|terms| terms).await
 }
