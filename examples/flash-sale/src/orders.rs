@@ -9,8 +9,8 @@ use std::time::Duration;
 use leasehold::kit::sale::{Expired, Ledger, Orders, Placed, Rebuild, Reservation, ReservationId, Terms};
 
 use self::order_file::{OrderFile, State};
-use crate::Result;
 use crate::postgres::PostgresOrders;
+use crate::{Result, with_causes};
 
 /// What the database says of the sale.
 #[derive(Clone, Copy, Debug)]
@@ -107,18 +107,18 @@ impl Orders for Database {
 
     async fn place(&self, reservation: &Reservation) -> Result<Placed, String> {
         match self {
-            Database::File(file) => file.place(reservation).await.map_err(|error| error.to_string()),
+            Database::File(file) => file.place(reservation).await.map_err(|error| with_causes(&error)),
             Database::Postgres(postgres) => {
-                postgres.place(reservation).await.map_err(|error| error.to_string())
+                postgres.place(reservation).await.map_err(|error| with_causes(&error))
             }
         }
     }
 
     async fn expire(&self, reservation: &Reservation) -> Result<Expired, String> {
         match self {
-            Database::File(file) => file.expire(reservation).await.map_err(|error| error.to_string()),
+            Database::File(file) => file.expire(reservation).await.map_err(|error| with_causes(&error)),
             Database::Postgres(postgres) => {
-                postgres.expire(reservation).await.map_err(|error| error.to_string())
+                postgres.expire(reservation).await.map_err(|error| with_causes(&error))
             }
         }
     }

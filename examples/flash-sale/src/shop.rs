@@ -20,9 +20,9 @@ use leasehold::kit::sale::{Answer, Begun, Rebuild, ReservationId, Sale, Standing
 use leasehold::kit::web::{AfterResponse, Counted, IdempotencyLayer, REPLAYED, RateLimitLayer};
 use serde_json::json;
 
-use crate::Result;
 use crate::history::{EVERY, History, View, count};
 use crate::orders::Database;
+use crate::{Result, with_causes};
 
 const PAGE: &str = include_str!("page.html");
 const SALE: &str = "flash-sale";
@@ -70,14 +70,24 @@ struct Shop {
 }
 
 pub(crate) async fn run(settings: &Settings) -> Result<()> {
+    let listener = tokio::net::TcpListener::bind(settings.listen).await.map_err(|error| {
+        format!("can not listen at {}: {error}; choose another address with `--listen`", settings.listen)
+    })?;
     // Removed with the program, unless a directory is given.
     let temporary = tempfile::tempdir()?;
     let data = settings.data.clone().unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&data)?;
     let embedded = format!("file:{}", data.join("store").display());
-    let client = leasehold::connect(settings.on.as_deref().unwrap_or(&embedded)).await?;
+    let client = leasehold::connect(settings.on.as_deref().unwrap_or(&embedded))
+        .await
+        .map_err(|error| format!("the store of `--on`: {}", with_causes(&error)))?;
     let database = match &settings.orders {
-        Some(url) => Database::in_postgres(url, SALE, settings.stock).await?,
+        Some(url) if !url.starts_with("postgres") => {
+            return Err("`--orders` takes `postgres://USER:PASSWORD@HOST/DATABASE` alone".into());
+        }
+        Some(url) => Database::in_postgres(url, SALE, settings.stock)
+            .await
+            .map_err(|error| format!("the database of `--orders`: {}", with_causes(&*error)))?,
         None => Database::in_file(&data.join("orders"), settings.stock)?,
     };
     let shop = Shop {
@@ -91,7 +101,6 @@ pub(crate) async fn run(settings: &Settings) -> Result<()> {
     };
     shop.open().await?;
     let background = [tokio::spawn(place_orders(shop.clone())), tokio::spawn(keep_history(shop.clone()))];
-    let listener = tokio::net::TcpListener::bind(settings.listen).await?;
     println!("http://{}/", listener.local_addr()?);
     axum::serve(listener, router(&shop, settings)?)
         .with_graceful_shutdown(async { drop(tokio::signal::ctrl_c().await) })
@@ -289,7 +298,7 @@ async fn keep_history(shop: Shop) {
             Result::<()>::Ok(())
         };
         if let Err(error) = kept.await {
-            eprintln!("{error}");
+            eprintln!("{}", with_causes(&*error));
         }
     }
 }
@@ -310,7 +319,7 @@ impl From<leasehold::Error> for Failure {
 
 impl From<Box<dyn std::error::Error + Send + Sync>> for Failure {
     fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Failure {
-        Failure(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+        Failure(StatusCode::SERVICE_UNAVAILABLE, with_causes(&*error))
     }
 }
 

@@ -41,6 +41,10 @@ fn main() -> ExitCode {
             run(clicks_that_are_repeated_take_one_unit())
         }),
         trial("a_shop_that_was_killed_goes_on", None, || run(a_shop_that_was_killed_goes_on())),
+        trial("what_is_not_there_is_named", None, || run(what_is_not_there_is_named())),
+        trial("a_wrong_password_is_named", Postgres::missing().as_deref(), || {
+            run(a_wrong_password_is_named())
+        }),
         trial("a_redis_that_forgets_all_costs_no_order", servers.as_deref(), || {
             run(a_redis_that_forgets_all_costs_no_order())
         }),
@@ -130,16 +134,20 @@ fn number(state: &Value, name: &str) -> u64 {
     state["now"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {state}"))
 }
 
-/// Waits until something is so.
+/// Waits until something is so. It happens in a browser or in a shop, which are other processes and
+/// tell nobody: they are asked again.
 async fn until(what: &str, mut so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
-    let started = Instant::now();
-    while !so().await? {
-        if started.elapsed() > Duration::from_secs(30) {
+    let limit = Instant::now() + Duration::from_secs(30);
+    let mut turns = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        turns.tick().await;
+        if so().await? {
+            return Ok(());
+        }
+        if Instant::now() > limit {
             return Err(format!("waited too long until {what}").into());
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Ok(())
 }
 
 async fn the_page_shows_what_the_shop_says() -> Result<()> {
@@ -275,6 +283,45 @@ async fn a_shop_that_was_killed_goes_on() -> Result<()> {
     }
     shop.crowd(&["--buyers", "200", "--think", "100ms", "--pay", "100"])?.gone().await?;
     assert_eq!(number(&shop.state().await?, "paid"), 50);
+    Ok(())
+}
+
+/// A shop that can not be opened: what it says.
+fn refused(options: &[&str]) -> Result<String> {
+    let output = Command::new(PROGRAM).args(options).output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!((output.stdout.len(), said.lines().count()), (0, 1), "{said}");
+    Ok(said)
+}
+
+#[track_caller]
+fn names(said: &str, words: &[&str]) {
+    assert!(words.iter().all(|word| said.contains(word)) && !said.contains("wrong:password"), "{said}");
+}
+
+async fn what_is_not_there_is_named() -> Result<()> {
+    let shop = Shop::open(&[])?;
+    let taken = shop.address.to_string();
+    names(&refused(&["--listen", &taken])?, &[&taken, "in use", "--listen"]);
+    // Nobody listens at a port that was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let any = ["--listen", "127.0.0.1:0"];
+    let redis = format!("redis://wrong:password@{free}/");
+    names(&refused(&[&any[..], &["--on", &redis]].concat())?, &["--on", &free, "refused"]);
+    let postgres = format!("postgres://wrong:password@{free}/x");
+    names(&refused(&[&any[..], &["--orders", &postgres]].concat())?, &["--orders", "refused"]);
+    let mysql = format!("mysql://wrong:password@{free}/x");
+    names(&refused(&[&any[..], &["--orders", &mysql]].concat())?, &["--orders", "postgres://"]);
+    names(&refused(&["load", "--at", &free])?, &[&free, "refused", "start one with"]);
+    Ok(())
+}
+
+async fn a_wrong_password_is_named() -> Result<()> {
+    let postgres = Postgres::start();
+    let url = postgres.url().replace(":secret@", ":wrong@");
+    let said = refused(&["--listen", "127.0.0.1:0", "--orders", &url])?;
+    names(&said, &["--orders", "password authentication failed"]);
     Ok(())
 }
 
