@@ -3,6 +3,8 @@
 //! ```text
 //! cargo run --release -p leasehold --features cache,postgres,redis --example cache_outbox -- \
 //!     --database postgres://user:password@127.0.0.1/db --on redis://127.0.0.1/
+//! cargo run --release -p leasehold --features cache,postgres,mysql --example cache_outbox -- \
+//!     --database mysql://user:password@127.0.0.1/db
 //! ```
 //!
 //! A writer is a process that changes a row of the database, writes the invalidation into the
@@ -16,27 +18,25 @@
 #[path = "../processes/mod.rs"]
 mod processes;
 
+mod database;
+
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use database::Database;
 use leasehold::kit::cache::{Cache, Loaded};
 use processes::{Arguments, Result, random};
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::process::Command;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
-use tokio_postgres::NoTls;
 
 const LIFE: Duration = Duration::from_secs(3600);
 /// Writers that die before the outbox is relayed and the cache compared.
 const WAVE: u32 = 20;
 const AT_ONCE: u32 = 4;
-
-async fn database(url: &str) -> Result<tokio_postgres::Client> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    tokio::spawn(connection);
-    Ok(client)
-}
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -44,23 +44,24 @@ async fn main() -> Result<()> {
     if let Some([url, table, name]) = arguments.of_worker() {
         return write_and_die(url, table, name).await;
     }
-    let url = arguments.text("--database").ok_or("say which database: --database postgres://…")?.to_owned();
+    let url =
+        arguments.text("--database").ok_or("say which: --database postgres://… or mysql://…")?.to_owned();
     let dir = tempfile::tempdir()?;
     let (kills, names) = (arguments.number("--kills", 500)?, arguments.number("--names", 40)?);
     let table = format!("prices_{}", random(1 << 40));
-    let source = database(&url).await?;
-    source.batch_execute(&format!("create table {table} (name text primary key, version bigint)")).await?;
+    let mut source = Database::open(&url).await?;
+    source.run(&format!("create table {table} (name varchar(20) primary key, version bigint)")).await?;
     for name in 0..names {
-        source.execute(&format!("insert into {table} values ($1, 0)"), &[&name.to_string()]).await?;
+        source.run(&format!("insert into {table} values ('{name}', 0)")).await?;
     }
     let outbox = leasehold::connect(&url).await?.outbox(&table)?;
     let client = leasehold::connect(&arguments.url(&dir)).await?;
-    let cache = cache(&client, database(&url).await?, &table)?;
+    let cache = cache(&client, Database::open(&url).await?, &table)?;
 
     let (mut died, mut relayed, mut stale_before, mut stale_after) = (0, 0, 0, 0);
     let began = Instant::now();
     while died < kills {
-        stale(&cache, &source, &table, names).await?;
+        stale(&cache, &mut source, &table, names).await?;
         let mut writers = JoinSet::new();
         for _ in 0..WAVE.min(kills - died) {
             if writers.len() >= AT_ONCE as usize {
@@ -74,13 +75,15 @@ async fn main() -> Result<()> {
         while let Some(writer) = writers.join_next().await {
             died += u32::from(writer??);
         }
-        stale_before += stale(&cache, &source, &table, names).await?;
+        stale_before += stale(&cache, &mut source, &table, names).await?;
         relayed += outbox.drain(&cache).await?.rows;
-        stale_after += stale(&cache, &source, &table, names).await?;
+        stale_after += stale(&cache, &mut source, &table, names).await?;
     }
-    let commits: i64 =
-        source.query_one(&format!("select sum(version)::bigint from {table}"), &[]).await?.get(0);
-    source.batch_execute(&format!("drop table {table}")).await?;
+    let mut commits = 0;
+    for name in 0..names {
+        commits += source.version(&table, &name.to_string()).await?.unwrap_or(0);
+    }
+    source.run(&format!("drop table {table}")).await?;
     println!("{died} writers were killed after their commit, in {:.0?}", began.elapsed());
     println!("  commits                                {commits}");
     println!("  rows of the outbox that were relayed   {relayed}");
@@ -92,30 +95,27 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-fn cache(client: &leasehold::Client, source: tokio_postgres::Client, table: &str) -> Result<Cache> {
-    let (source, query) =
-        (std::sync::Arc::new(source), format!("select version from {table} where name = $1"));
+fn cache(client: &leasehold::Client, source: Database, table: &str) -> Result<Cache> {
+    let (source, table) = (Arc::new(Mutex::new(source)), table.to_owned());
+    let name = table.clone();
     let load = move |name: String| {
-        let (source, query) = (std::sync::Arc::clone(&source), query.clone());
+        let (source, table) = (Arc::clone(&source), table.clone());
         async move {
-            let row = source.query_opt(&query, &[&name]).await?;
-            let version = row.map(|row| row.get::<_, i64>(0));
-            Ok::<_, tokio_postgres::Error>(
-                version.map_or_else(Loaded::none, |version| Loaded::value(version.to_be_bytes())),
-            )
+            let version = source.lock().await.version(&table, &name).await?;
+            let loaded = version.map(|version| version.to_be_bytes().to_vec());
+            Ok::<Loaded, Box<dyn std::error::Error + Send + Sync>>(loaded.into())
         }
     };
-    Ok(client.cache(table, LIFE, load)?.early(0.0)?.deadline(Duration::from_secs(20))?)
+    Ok(client.cache(name, LIFE, load)?.early(0.0)?.deadline(Duration::from_secs(20))?)
 }
 
 /// How many values the cache has that are older than the database. It has all of them afterwards.
-async fn stale(cache: &Cache, source: &tokio_postgres::Client, table: &str, names: u32) -> Result<u32> {
+async fn stale(cache: &Cache, source: &mut Database, table: &str, names: u32) -> Result<u32> {
     let mut stale = 0;
     for name in (0..names).map(|name| name.to_string()) {
         let got = cache.get(&name).await?;
         let cached = i64::from_be_bytes(got.value().ok_or("no value")?.try_into()?);
-        let query = format!("select version from {table} where name = $1");
-        let now: i64 = source.query_one(&query, &[&name]).await?.get(0);
+        let now = source.version(table, &name).await?.ok_or("no row")?;
         stale += u32::from(cached < now);
     }
     Ok(stale)
@@ -124,13 +124,7 @@ async fn stale(cache: &Cache, source: &tokio_postgres::Client, table: &str, name
 /// A writer: it commits, and is gone.
 async fn write_and_die(url: &str, table: &str, name: &str) -> Result<()> {
     let outbox = leasehold::connect(url).await?.outbox(table)?;
-    let row = outbox.row([(name, 0)])?;
-    let mut database = database(url).await?;
-    let transaction = database.transaction().await?;
-    let update = format!("update {table} set version = version + 1 where name = $1");
-    transaction.execute(&update, &[&name]).await?;
-    transaction.execute(&row.insert, &[&row.key, &row.lives, &row.value]).await?;
-    transaction.commit().await?;
+    Database::open(url).await?.change(table, name, &outbox).await?;
     kill_process(getpid(), Signal::KILL)?;
     Ok(())
 }
