@@ -64,61 +64,36 @@ fn a_wrong_endpoint_is_said_at_once() {
         peers.leasehold(["run", "a", "--", "true"]).gives(69).says(&server.peer_port().to_string());
     }
     server.kill();
-    let bench = Bench::on(url(&server));
-    let started = Instant::now();
-    for args in
-        [&["run", "a", "--", "true"][..], &["ls"], &["show", "a"], &["break", "a", "--yes"], &["watch"]]
-    {
-        bench.leasehold(args).gives(69).says("onnection refused");
-    }
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    gone::is_said_at_once(&Bench::on(url(&server)));
 }
-
-/// A command that says when it is told to end.
-const OBEYS: &str = "trap 'echo got TERM; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
 
 #[test]
 fn a_majority_that_is_lost_takes_the_command_with_it_in_time_and_comes_back() {
     let cluster = EtcdCluster::start(3);
     let bench = Bench::on(format!("etcd://{}", cluster.hosts()));
-    let holder = bench.start_run(&["--lease", "4s", "a"], OBEYS);
-    assert_eq!(holder.line(), "ready");
-    let before = bench.json(&["show", "--json", "a"]);
-    let started = Instant::now();
-    cluster.members[1..].iter().for_each(Etcd::kill);
-    assert_eq!(holder.line(), "got TERM");
-    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
-    holder.ended().gives(76).says("lost `a` (token ");
+    let lose = || cluster.members[1..].iter().for_each(Etcd::kill);
+    let token = gone::takes_the_command_with_it(&bench, "4s", Duration::from_secs(6), lose);
     bench.leasehold(["run", "--wait", "2s", "a", "--", "true"]).gives(69).says("127.0.0.1:");
     cluster.members[1..].iter().for_each(Etcd::restart);
     cluster.wait_until_healthy();
-    // After what is left of the lease.
-    let ran = bench.leasehold(["run", "a", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN"]).gives(0);
-    let token: u64 = ran.stdout.trim().parse().unwrap();
-    assert!(token > before[0]["holders"][0]["token"].as_u64().unwrap(), "{token} {before}");
+    gone::is_back(&bench, token);
 }
 
 #[test]
 fn a_majority_that_comes_back_in_time_is_not_noticed() {
     let cluster = EtcdCluster::start(3);
-    let bench = Bench::on(format!("etcd://{}", cluster.hosts()));
-    let go = bench.path("go");
-    let holder = bench
-        .start_run(&["--lease", "40s", "a"], &format!("until [ -e {} ]; do sleep 0.02; done", go.display()));
-    cluster.members[1..].iter().for_each(Etcd::kill);
-    cluster.members[1..].iter().for_each(Etcd::restart);
-    cluster.wait_until_healthy();
-    bench.leasehold(["run", "--no-wait", "a", "--", "true"]).gives(75);
-    fs::write(go, "").unwrap();
-    holder.ended().gives(0);
-    bench.leasehold(["run", "a", "--", "true"]).gives(0);
+    gone::comes_back_in_time(&Bench::on(format!("etcd://{}", cluster.hosts())), "40s", || {
+        cluster.members[1..].iter().for_each(Etcd::kill);
+        cluster.members[1..].iter().for_each(Etcd::restart);
+        cluster.wait_until_healthy();
+    });
 }
 
 #[test]
 fn a_name_is_shared_with_etcdctl() {
     let server = Etcd::start();
     let bench = Bench::on(format!("etcd://127.0.0.1:{}?raw", server.port()));
-    let holder = bench.start_run(&["a"], OBEYS);
+    let holder = bench.start_run(&["a"], gone::OBEYS);
     assert_eq!(holder.line(), "ready");
     let shown = server.ctl(&["get", "a/", "--prefix", "--keys-only"]);
     assert!(shown.starts_with("a/"), "{shown}");

@@ -6,6 +6,8 @@ mod documents;
 mod electing;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+mod gone;
 mod holding;
 mod killed;
 mod limiting;

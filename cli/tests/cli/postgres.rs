@@ -41,26 +41,14 @@ fn a_wrong_password_and_a_missing_database_are_said() {
 fn a_dead_server_is_said_at_once() {
     let server = Postgres::start();
     server.kill();
-    let bench = Bench::on(server.url());
-    let started = Instant::now();
-    for args in [&["run", "a", "--", "true"][..], &["ls"], &["show", "a"], &["break", "a", "--yes"]] {
-        bench.leasehold(args).gives(69).says("onnection refused");
-    }
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    gone::is_said_at_once(&Bench::on(server.url()));
 }
 
 #[test]
 fn a_server_that_stops_takes_the_command_with_it_in_time() {
     let server = Postgres::start();
     let bench = Bench::on(server.url());
-    let script = "trap 'echo got TERM; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
-    let holder = bench.start_run(&["--lease", "2s", "a"], script);
-    assert_eq!(holder.line(), "ready");
-    let started = Instant::now();
-    server.stop();
-    assert_eq!(holder.line(), "got TERM");
-    assert!(started.elapsed() < Duration::from_millis(3000), "{:?}", started.elapsed());
-    holder.ended().gives(76).says("lost `a` (token ");
+    gone::takes_the_command_with_it(&bench, "2s", Duration::from_secs(3), || server.stop());
 }
 
 #[test]
