@@ -1,4 +1,4 @@
-//! What an engine brings to the suite, and what a case is given.
+//! What a case is given.
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -6,138 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::claim::{Ask, OwnerId, WHOLE};
-use leasehold::engine::{AfterDeath, Engine, Guarantees, Hints, Reach};
+use leasehold::engine::{Engine, Hints, Reach};
 use leasehold::{Client, Options, TokioClock};
-use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Group;
 use crate::child::Child;
-use crate::servers::{Program, Proxy, Server};
+use crate::servers::Proxy;
+use crate::setup::{AnyServer, Bench, Promises, Setup};
 use crate::wire::Wire;
-
-/// One way to run an engine: alone, with so many servers, behind this or that.
-pub(crate) trait Setup: Send + Sync {
-    /// The prefix of its cases: the scheme of its URL, and the number of servers where that varies.
-    fn word(&self) -> &'static str;
-    /// What must be installed first: a server, usually.
-    fn missing(&self) -> Option<String> {
-        None
-    }
-    /// What the engine must promise here. A case asks this and not the engine, which could get out
-    /// of the case.
-    fn promises(&self) -> Promises;
-    /// Whether cases run on paused time, as they can on an engine inside the process.
-    fn paused_time(&self) -> bool {
-        false
-    }
-    /// Whether the servers send clients to other addresses than those of the URL. A proxy before
-    /// these is then in nobody's way.
-    fn redirects(&self) -> bool {
-        false
-    }
-    /// A fresh store, for one case.
-    fn start(&self) -> Box<dyn Bench>;
-    /// Cases that are run on this set-up and on no other, beside those of every set-up.
-    fn own_cases(&self) -> Vec<Group> {
-        Vec::new()
-    }
-}
-
-/// A server of any kind.
-pub(crate) type AnyServer = Server<dyn Program>;
-
-/// A store that was started for one case, and how to hurt it. Dropped, it is gone.
-pub(crate) trait Bench: Any {
-    fn url(&self) -> String;
-    /// The servers that keep the names, if servers do.
-    fn servers(&self) -> Vec<&AnyServer> {
-        Vec::new()
-    }
-    /// Who is to blame while the store is stopped: errors must name it.
-    fn culprit(&self) -> String {
-        let server = self.servers()[0];
-        format!("`127.0.0.1:{}`", server.port())
-    }
-    /// Stops the store for as long as the result is kept. `None` if it is inside this process.
-    fn pause(&self) -> Option<Box<dyn Any>> {
-        let servers = self.servers();
-        servers.iter().for_each(|server| server.pause());
-        let paused = Paused(servers.iter().flat_map(|server| server.pids()).collect());
-        (!paused.0.is_empty()).then(|| Box::new(paused) as Box<dyn Any>)
-    }
-    /// The store is about to be hurt. One that is kept for other cases must be kept no longer.
-    fn spoil(&self) {}
-}
-
-/// Servers that go on when this is dropped.
-struct Paused(Vec<u32>);
-
-impl Drop for Paused {
-    fn drop(&mut self) {
-        for pid in &self.0 {
-            if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
-                kill_process(pid, Signal::CONT).ok();
-            }
-        }
-    }
-}
-
-/// The part of [`Guarantees`] that decides what a case expects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Promises {
-    pub(crate) engine: &'static str,
-    pub(crate) reach: Reach,
-    pub(crate) after_death: AfterDeath,
-    pub(crate) fair: bool,
-    pub(crate) counts: bool,
-    pub(crate) upgrades: bool,
-    pub(crate) elects: bool,
-    pub(crate) cells: bool,
-    pub(crate) delays: bool,
-    pub(crate) shares: bool,
-    pub(crate) fences: bool,
-}
-
-impl Promises {
-    /// An engine that can do all.
-    pub(crate) fn everything(engine: &'static str, reach: Reach, after_death: AfterDeath) -> Promises {
-        Promises {
-            engine,
-            reach,
-            after_death,
-            fair: true,
-            counts: true,
-            upgrades: true,
-            elects: true,
-            cells: true,
-            delays: true,
-            shares: true,
-            fences: true,
-        }
-    }
-}
-
-impl From<Guarantees> for Promises {
-    fn from(said: Guarantees) -> Promises {
-        Promises {
-            engine: said.engine,
-            reach: said.reach,
-            after_death: said.after_death,
-            fair: said.fair,
-            counts: said.counts,
-            upgrades: said.upgrades,
-            elects: said.elects,
-            cells: said.cells,
-            delays: said.delays,
-            shares: said.shares,
-            fences: said.fences,
-        }
-    }
-}
 
 /// What a case is given: a set-up, started when it is first used, and clients of it.
 pub(crate) struct Ground {
-    setup: Arc<dyn Setup>,
+    setup: Arc<Setup>,
     started: OnceCell<Started>,
     clock: Option<TokioClock>,
 }
@@ -148,13 +27,13 @@ struct Started {
 }
 
 impl Ground {
-    pub(crate) fn new(setup: Arc<dyn Setup>) -> Ground {
+    pub(crate) fn new(setup: Arc<Setup>) -> Ground {
         Ground { setup, started: OnceCell::new(), clock: None }
     }
 
     fn started(&self) -> &Started {
         self.started.get_or_init(|| {
-            let bench = self.setup.start();
+            let bench = (self.setup.start)();
             Started { url: bench.url(), bench }
         })
     }
@@ -174,18 +53,18 @@ impl Ground {
     }
 
     pub(crate) fn promises(&self) -> Promises {
-        self.setup.promises()
+        self.setup.promises
     }
 
     /// The prefix of the cases of this set-up.
     #[allow(dead_code, reason = "used by cases of some features")]
     pub(crate) fn word(&self) -> &'static str {
-        self.setup.word()
+        self.setup.word
     }
 
     /// Options on the clock of this ground.
     pub(crate) fn options(&mut self) -> Options {
-        if !self.setup.paused_time() {
+        if !self.setup.paused_time {
             return Options::new();
         }
         let clock = *self.clock.get_or_insert_with(TokioClock::new);
@@ -265,14 +144,14 @@ impl Ground {
     }
 
     /// Whether the cases of this engine run on tokio's paused clock.
-    #[cfg(feature = "blocking")]
+    #[cfg(any(feature = "blocking", feature = "leaderboards"))]
     pub(crate) fn paused_time(&self) -> bool {
-        self.setup.paused_time()
+        self.setup.paused_time
     }
 
     /// Whether the servers send clients past such proxies.
     pub(crate) fn redirects(&self) -> bool {
-        self.setup.redirects()
+        self.setup.redirects
     }
 }
 

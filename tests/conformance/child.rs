@@ -4,10 +4,10 @@
 //! `fork-connect NAME ORDER`, `task NAME PERIOD LEASE`, which begins an occurrence,
 //! `cache NAME ENTRY LEASE`, which begins a load that never ends, `sessions USER COUNT`, which
 //! answers with their ids, `end-sessions USER`, `use-session ID`, which ends with the session,
-//! `publish TOPIC`, `subscribe TOPIC COUNT`, which answers with that many messages,
-//! `lifeline`, which starts a program that keeps the claims alive and answers with its number, and
-//! `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing else protects
-//! and answers with what it saw, one line a section.
+//! `publish TOPIC`, `publish-one TOPIC TEXT`, `subscribe TOPIC COUNT`, which answers with that many
+//! messages, `lifeline`, which starts a program that keeps the claims alive and answers with its
+//! number, and `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing
+//! else protects and answers with what it saw, one line a section.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, Write as _};
@@ -95,6 +95,17 @@ impl Child {
 
     pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
+    }
+
+    /// Lets a process that is stopped go on for a moment, after a call of ours has failed: on
+    /// `file:` whoever is stopped inside a transaction stops everybody else's. On other engines it
+    /// is in nobody's way.
+    #[cfg(any(feature = "sessions", feature = "topics"))]
+    pub(crate) async fn stop_elsewhere(&self, ground: &crate::bench::Ground, error: &leasehold::Error) {
+        assert_eq!(ground.promises().engine, "file", "a stopped process is in our way: {error}");
+        self.resume();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        self.stop();
     }
 
     /// kill -9.
@@ -221,6 +232,8 @@ async fn serve(url: &str, client: Client) {
                 let entry = words.next().unwrap_or_default();
                 begin_load(&client, name, entry, number(words.next())).await;
             }
+            #[cfg(feature = "leaderboards")]
+            "leaderboard" => crate::leaderboards::write_in_child(&client, name, answer).await,
             #[cfg(feature = "sessions")]
             "sessions" => crate::sessions::create_in_child(&client, name, number(words.next()), answer).await,
             #[cfg(feature = "sessions")]
@@ -229,6 +242,11 @@ async fn serve(url: &str, client: Client) {
             "use-session" => crate::sessions::use_in_child(&client, name, answer).await,
             #[cfg(feature = "topics")]
             "publish" => crate::topics::publish_in_child(&client, name, answer).await,
+            #[cfg(feature = "topics")]
+            "publish-one" => {
+                let text = words.next().unwrap_or_default();
+                crate::topics::publish_one_in_child(&client, name, text, answer).await;
+            }
             #[cfg(feature = "topics")]
             "subscribe" => {
                 crate::topics::subscribe_in_child(&client, name, number(words.next()), answer).await;

@@ -3,7 +3,8 @@
 use leasehold::engine::{Hint, Reach};
 use leasehold::{Error, Event, Family, Loss, Standing};
 
-use crate::bench::{Ground, Promises, ms, soon, until};
+use crate::bench::{Ground, ms, soon, until};
+use crate::setup::Promises;
 use crate::{Group, cases, engines};
 
 pub(crate) fn group() -> Group {

@@ -20,13 +20,11 @@ mod redlock;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
-use std::sync::Arc;
-
-use crate::bench::Setup;
+use crate::setup::Setup;
 
 /// The set-ups of this build.
-pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
-    [
+pub(crate) fn setups() -> Vec<Setup> {
+    let setups = [
         memory::setups(),
         #[cfg(feature = "etcd")]
         etcd::setups(),
@@ -42,8 +40,8 @@ pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
         redlock::setups(),
         #[cfg(feature = "mysql")]
         mysql::setups(),
-    ]
-    .concat()
+    ];
+    setups.into_iter().flatten().collect()
 }
 
 /// URLs of the engines that this build lacks, and the cargo feature that an error must name.

@@ -9,14 +9,13 @@ mod state;
 #[cfg(feature = "etcd-tls")]
 mod tls;
 
-use std::time::Duration;
-
-use leasehold::{Client, Family, Guard, Options, Result};
-use tokio::task::JoinHandle;
+use leasehold::{Client, Family};
 
 use crate::bench::{Ground, until};
-use crate::engines::etcd::{SingleServer, ThreeMembers};
+use crate::members::{members, wait, within};
 use crate::servers::{Etcd, EtcdCluster};
+use crate::setup::Under;
+use crate::steps::{connect, lock, refused};
 use crate::{Case, Group, cases};
 
 /// Cases of one server.
@@ -45,37 +44,5 @@ pub(crate) fn cluster_groups() -> Vec<Group> {
 
 /// The server of a case.
 fn server(ground: &Ground) -> &Etcd {
-    &ground.bench_of::<SingleServer>().server
-}
-
-/// The members of a case that hurts them.
-fn cluster(ground: &Ground) -> &EtcdCluster {
-    let members = ground.bench_of::<ThreeMembers>();
-    members.cluster.spoil();
-    &members.cluster
-}
-
-async fn connect(url: &str) -> Client {
-    leasehold::connect_with(url, Options::new()).await.expect("the engine is there")
-}
-
-/// What is said to somebody who can not connect.
-async fn refused(url: &str) -> String {
-    match leasehold::connect(url).await {
-        Ok(_) => panic!("connected to {url}"),
-        Err(error) => error.to_string(),
-    }
-}
-
-async fn lock(client: &Client, name: &str, lease: Duration) -> Guard {
-    client.mutex(name).expect("a name").lease(lease).lock().await.expect("granted")
-}
-
-/// Somebody who stands in the queue.
-async fn wait(client: &Client, name: &str, lease: Duration) -> JoinHandle<Result<Guard>> {
-    let mutex = client.mutex(name).expect("a name").lease(lease);
-    let before = client.look(Family::Lock, name).await.expect("a view").waiting;
-    let waiting = tokio::spawn(async move { mutex.lock().await });
-    until("it waits", async || client.look(Family::Lock, name).await.expect("a view").waiting > before).await;
-    waiting
+    &ground.bench_of::<Under<Etcd>>().store
 }

@@ -3,6 +3,7 @@
 mod boot;
 mod crash;
 mod format;
+mod gate;
 mod path;
 mod permission;
 
@@ -17,7 +18,8 @@ use crate::bench::Ground;
 use crate::engines::file::Directory;
 
 pub(crate) fn groups() -> Vec<Group> {
-    let cases = [boot::cases(), format::cases(), path::cases(), permission::cases(), crash::cases()];
+    let cases =
+        [boot::cases(), format::cases(), gate::cases(), path::cases(), permission::cases(), crash::cases()];
     vec![Group { name: "store", missing: missing(), cases: cases.concat() }]
 }
 

@@ -1,11 +1,11 @@
 //! Every case on every engine.
 //!
 //! `cargo test -p leasehold --test conformance` runs them all; a name (`file::mutex::`) picks some.
-//! An engine gives its [`bench::Setup`]s ([`engines`]) and can not choose cases: what it does not
+//! An engine gives its [`setup::Setup`]s ([`engines`]) and can not choose cases: what it does not
 //! promise it must refuse, and the case checks that.
 //!
-//! The same binary is the other process: `conformance child …` (see [`child`], and
-//! `sale::crashes`).
+//! The same binary is the other process: `conformance child …` (see [`child`],
+//! `cache::crashes` and `sale::crashes`).
 
 mod bench;
 #[cfg(feature = "blocking")]
@@ -16,6 +16,8 @@ mod cancel;
 mod cells;
 mod child;
 mod client;
+#[cfg(any(feature = "etcd-tls", feature = "zookeeper-tls"))]
+mod encrypted;
 mod engines;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -26,8 +28,12 @@ mod file;
 mod handover;
 mod history;
 mod leader;
+#[cfg(feature = "leaderboards")]
+mod leaderboards;
 mod lease;
 mod limits;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod members;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod multi;
@@ -59,8 +65,11 @@ mod semaphore;
 mod servers;
 #[cfg(feature = "sessions")]
 mod sessions;
+mod setup;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod shedlock;
+#[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+mod steps;
 #[cfg(feature = "once")]
 mod stored;
 #[cfg(feature = "topics")]
@@ -79,8 +88,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::{Ground, Setup};
+use bench::Ground;
 use libtest_mimic::{Arguments, Failed, Trial};
+use setup::Setup;
 use tokio::runtime::Builder;
 
 /// A case: given a set-up, it returns or panics.
@@ -129,7 +139,7 @@ pub(crate) use cases;
 /// Cases on another set-up than the one whose run they belong to: a mode of its engine that does
 /// not promise enough to run them all.
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
-pub(crate) fn on(setup: &Arc<dyn Setup>, name: &'static str, group: Group) -> Group {
+pub(crate) fn on(setup: &Arc<Setup>, name: &'static str, group: Group) -> Group {
     let moved = |(case_name, run): (&'static str, Case)| {
         let setup = Arc::clone(setup);
         (case_name, case(move |_| run(Ground::new(Arc::clone(&setup)))))
@@ -159,16 +169,14 @@ fn groups() -> Vec<Group> {
         leader::group(),
         cells::group(),
         rate::group(),
+        #[cfg(feature = "leaderboards")]
+        leaderboards::group(),
         #[cfg(feature = "once")]
         once::group(),
         #[cfg(feature = "once")]
         stored::group(),
         #[cfg(feature = "schedule")]
         schedule::group(),
-        #[cfg(feature = "sessions")]
-        sessions::group(),
-        #[cfg(feature = "topics")]
-        topics::group(),
         client::group(),
         cancel::group(),
         #[cfg(feature = "blocking")]
@@ -178,6 +186,10 @@ fn groups() -> Vec<Group> {
     ]);
     #[cfg(feature = "sale")]
     groups.extend(sale::groups());
+    #[cfg(feature = "sessions")]
+    groups.extend(sessions::groups());
+    #[cfg(feature = "topics")]
+    groups.extend(topics::groups());
     #[cfg(feature = "cache")]
     groups.extend(cache::groups());
     groups
@@ -187,6 +199,8 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("child") => return child::main(),
         Some("workers") => return child::workers(),
+        #[cfg(all(feature = "cache", any(feature = "mysql", feature = "postgres")))]
+        Some("outbox-child") => return cache::crashes::child(),
         #[cfg(feature = "sale")]
         Some("sale-child") => return sale::crashes::child(),
         _ => {}
@@ -195,12 +209,14 @@ fn main() -> ExitCode {
     // Cases wait more than they work.
     arguments.test_threads = arguments.test_threads.or(Some(6));
     let mut trials = Vec::new();
-    for setup in engines::setups() {
-        let setup_ignored = may_ignore(setup.missing().as_deref());
-        for group in groups().into_iter().chain(setup.own_cases()) {
+    for mut setup in engines::setups() {
+        let own_cases = std::mem::take(&mut setup.own_cases);
+        let setup = Arc::new(setup);
+        let setup_ignored = may_ignore(setup.missing.as_deref());
+        for group in groups().into_iter().chain(own_cases) {
             let ignored = may_ignore(group.missing.as_deref()) || setup_ignored;
             for (case, run) in group.cases {
-                let name = format!("{}::{}::{case}", setup.word(), group.name);
+                let name = format!("{}::{}::{case}", setup.word, group.name);
                 let setup = Arc::clone(&setup);
                 trials.push(Trial::test(name, move || run_case(setup, &run)).with_ignored_flag(ignored));
             }
@@ -219,8 +235,8 @@ fn may_ignore(missing: Option<&str>) -> bool {
     missing.is_some() && std::env::var_os("CI").is_none()
 }
 
-fn run_case(setup: Arc<dyn Setup>, case: &Case) -> Result<(), Failed> {
-    let paused_time = setup.paused_time();
+fn run_case(setup: Arc<Setup>, case: &Case) -> Result<(), Failed> {
+    let paused_time = setup.paused_time;
     let mut runtime = if paused_time { Builder::new_current_thread() } else { Builder::new_multi_thread() };
     let runtime =
         runtime.worker_threads(2).enable_all().start_paused(paused_time).build().expect("a runtime");

@@ -8,13 +8,12 @@ mod tables;
 #[cfg(feature = "mysql-tls")]
 mod tls;
 
-use std::time::Duration;
-
 use leasehold::{Client, Family, Guard};
 use tokio::task::JoinHandle;
 
 use crate::bench::{Ground, soon, until};
 use crate::servers::{MariaDb, Pooled};
+use crate::steps::{connect, lock, refused};
 use crate::{Case, Group, cases};
 
 pub(crate) fn groups() -> Vec<Group> {
@@ -46,25 +45,6 @@ fn server(ground: &Ground) -> &MariaDb {
 fn server_to_hurt(ground: &Ground) -> &MariaDb {
     ground.bench_of::<Pooled<MariaDb>>().spoil();
     server(ground)
-}
-
-async fn connect(url: &str) -> Client {
-    leasehold::connect(url).await.expect("the engine is there")
-}
-
-/// What is said to somebody who can not connect.
-async fn refused(url: &str) -> String {
-    match soon("a refusal", leasehold::connect(url)).await {
-        Ok(_) => panic!("connected to {url}"),
-        Err(error) => {
-            crate::client::says_each_cause_once(&error);
-            error.to_string()
-        }
-    }
-}
-
-async fn lock(client: &Client, name: &str, lease: Duration) -> Guard {
-    client.mutex(name).expect("a name").lease(lease).lock().await.expect("free")
 }
 
 /// Starts to wait for `x`, and returns when the server knows.

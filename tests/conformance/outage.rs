@@ -9,7 +9,8 @@ use leasehold::engine::Reach;
 use leasehold::{Error, Loss, Options, Standing};
 use tokio::time::Instant;
 
-use crate::bench::{AnyServer, Ground, ms, soon};
+use crate::bench::{Ground, ms, soon};
+use crate::setup::AnyServer;
 use crate::{Group, cases};
 
 pub(crate) fn group() -> Group {

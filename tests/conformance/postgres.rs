@@ -8,12 +8,11 @@ mod tables;
 #[cfg(feature = "postgres-tls")]
 mod tls;
 
-use std::time::Duration;
-
-use leasehold::{Client, Guard, Options};
+use leasehold::{Client, Guard};
 
 use crate::bench::Ground;
 use crate::servers::{Pooled, Postgres};
+use crate::steps::{connect, lock, refused};
 use crate::{Case, Group, cases};
 
 pub(crate) fn groups() -> Vec<Group> {
@@ -45,20 +44,4 @@ fn server(ground: &Ground) -> &Postgres {
 fn server_to_hurt(ground: &Ground) -> &Postgres {
     ground.bench_of::<Pooled<Postgres>>().spoil();
     server(ground)
-}
-
-async fn connect(url: &str) -> Client {
-    leasehold::connect_with(url, Options::new()).await.expect("the engine is there")
-}
-
-/// What is said to somebody who can not connect.
-async fn refused(url: &str) -> String {
-    match leasehold::connect(url).await {
-        Ok(_) => panic!("connected to {url}"),
-        Err(error) => error.to_string(),
-    }
-}
-
-async fn lock(client: &Client, name: &str, lease: Duration) -> Guard {
-    client.mutex(name).expect("a name").lease(lease).lock().await.expect("free")
 }

@@ -3,7 +3,9 @@
 pub(crate) mod crashes;
 mod database;
 mod losses;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "mysql")]
+mod mariadb;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod real_orders;
 mod selling;
 mod working;
@@ -21,7 +23,9 @@ pub(crate) fn groups() -> Vec<Group> {
         losses::group(),
         crashes::group(),
         #[cfg(feature = "postgres")]
-        real_orders::group(),
+        real_orders::in_postgresql(),
+        #[cfg(feature = "mysql")]
+        real_orders::in_mariadb(),
     ]
 }
 

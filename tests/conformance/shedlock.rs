@@ -7,10 +7,10 @@ mod stranger;
 
 use std::sync::Arc;
 
-use leasehold::engine::{AfterDeath, Reach};
+use leasehold::engine::AfterDeath;
 
 use crate::Group;
-use crate::bench::{AnyServer, Bench, Promises, Setup};
+use crate::setup::{AnyServer, Bench, Promises, Setup};
 
 /// A database server that has a table of ShedLock.
 pub(crate) trait Database: Bench {
@@ -25,42 +25,12 @@ pub(crate) trait Database: Bench {
 }
 
 /// A server whose table is used. No set-up of every case: it has neither a queue nor tokens.
-pub(crate) struct Shedlock {
-    pub(crate) word: &'static str,
-    pub(crate) missing: fn() -> Option<String>,
-    pub(crate) start: fn() -> Box<dyn Database>,
-}
-
-impl Setup for Shedlock {
-    fn word(&self) -> &'static str {
-        self.word
-    }
-
-    fn missing(&self) -> Option<String> {
-        (self.missing)()
-    }
-
-    fn promises(&self) -> Promises {
-        Promises {
-            engine: self.word,
-            reach: Reach::Network,
-            after_death: AfterDeath::AfterLease,
-            fair: false,
-            counts: false,
-            upgrades: false,
-            elects: false,
-            cells: false,
-            delays: false,
-            shares: false,
-            fences: false,
-        }
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        let database = (self.start)();
+pub(crate) fn setup<D: Database>(word: &'static str, start: fn() -> D) -> Setup {
+    Setup::new(word, Promises::exclusion(word, AfterDeath::AfterLease), move || {
+        let database = start();
         database.create();
-        Box::new(Server(database))
-    }
+        Server(Box::new(database))
+    })
 }
 
 pub(crate) struct Server(Box<dyn Database>);
@@ -74,14 +44,18 @@ impl Bench for Server {
         self.0.servers()
     }
 
+    fn culprit(&self) -> String {
+        self.0.culprit()
+    }
+
     fn spoil(&self) {
         self.0.spoil();
     }
 }
 
 /// Cases of this mode, and those of every engine that it can run.
-pub(crate) fn groups(setup: Shedlock) -> Vec<Group> {
-    let setup: Arc<dyn Setup> = Arc::new(setup);
+pub(crate) fn groups(setup: Setup) -> Vec<Group> {
+    let setup = Arc::new(setup);
     const NOT_PROMISED: [&str; 13] = [
         // Waiters that others can see.
         "leaves_the_queue_when_the_wait_is_dropped",

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use leasehold::claim::{Alteration, Answer, Ask, Claim, OwnerId, Released};
 use leasehold::engine::{
-    Cells, Connection, Engine, Guarantees, Hint, Hints, Life, Renewal, Renewed, Reply, Rule, Swap, Swapped,
-    View, Watching,
+    AddSql, Cells, Connection, Engine, Guarantees, Hint, Hints, Life, Renewal, Renewed, ReplaceSql, Reply,
+    Rule, Swap, Swapped, VerifySql, View, Watching,
 };
 use leasehold::{Error, Family, Name, Result};
 use rustix::process::{Signal, getpid, kill_process};
@@ -40,7 +40,7 @@ pub(crate) enum Fault {
 
 /// What happens to a process after some calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "sale"), allow(dead_code, reason = "sales count calls"))]
+#[allow(dead_code, reason = "used by cases of some features")]
 pub(crate) enum Stop {
     /// kill -9.
     Kill,
@@ -65,6 +65,8 @@ pub(crate) struct Wire {
     connection: Mutex<Option<Connection>>,
     /// How many changes of leadership the engine has forgotten: the log seems to start after them.
     forgotten: AtomicU64,
+    /// How many calls were made, of whatever kind.
+    calls: AtomicUsize,
     /// How many calls of each kind got through.
     pub(crate) acquires: AtomicUsize,
     pub(crate) renews: AtomicUsize,
@@ -134,8 +136,14 @@ impl Wire {
         self.renewed_claims.load(Ordering::Acquire)
     }
 
+    /// How many calls the client has made.
+    #[allow(dead_code, reason = "used by cases of some features")]
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::Acquire)
+    }
+
     /// Lets so many calls through, and stops the process before the next one.
-    #[cfg(feature = "sale")]
+    #[allow(dead_code, reason = "used by cases of some features")]
     pub(crate) fn stop_after(&self, calls: u32, stop: Stop) {
         *self.stop.lock().expect("no panic") = Some((calls, stop));
     }
@@ -166,6 +174,7 @@ impl Wire {
     /// Carries a request to the engine. One that answers at once has done its work when `call`
     /// returns.
     async fn carry<'a, T>(&self, call: impl FnOnce() -> Reply<'a, T>) -> Result<T> {
+        self.calls.fetch_add(1, Ordering::AcqRel);
         self.count().await;
         let fault = *self.fault.lock().expect("no panic");
         let lost = || Error::Unavailable { engine: "wire", what: "cut by the test".into(), source: None };
@@ -215,6 +224,7 @@ pub(crate) fn wire(engine: Box<dyn Engine>) -> (Box<dyn Engine>, Arc<Wire>) {
         asked: Mutex::new(None),
         connection: Mutex::new(None),
         forgotten: AtomicU64::new(0),
+        calls: AtomicUsize::new(0),
         acquires: AtomicUsize::new(0),
         renews: AtomicUsize::new(0),
         releases: AtomicUsize::new(0),
@@ -328,6 +338,18 @@ impl Engine for Wired {
 
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {
         Box::pin(async move { self.wire.carry(|| self.engine.watch(name, watching)).await })
+    }
+
+    fn verify_sql(&self, name: &Name, token: u64) -> Option<VerifySql> {
+        self.engine.verify_sql(name, token)
+    }
+
+    fn replace_sql(&self, cell: &Name) -> Option<ReplaceSql> {
+        self.engine.replace_sql(cell)
+    }
+
+    fn add_sql(&self, cell: &Name) -> Option<AddSql> {
+        self.engine.add_sql(cell)
     }
 
     fn lifeline(&self) -> Result<Option<std::os::fd::OwnedFd>> {

@@ -12,12 +12,13 @@ mod tls;
 
 use std::time::Duration;
 
-use leasehold::{Client, Family, Guard, Options, Result};
-use tokio::task::JoinHandle;
+use leasehold::{Client, Family, Guard, Options};
 
 use crate::bench::{Ground, until};
-use crate::engines::zookeeper::{SingleServer, ThreeMembers};
+use crate::members::{members, wait, within};
 use crate::servers::{Ensemble, ZooKeeper};
+use crate::setup::Under;
+use crate::steps::{connect, lock, refused};
 use crate::{Case, Group, cases};
 
 /// Cases of one server.
@@ -47,37 +48,12 @@ pub(crate) fn ensemble_groups() -> Vec<Group> {
 
 /// The server of a case.
 fn server(ground: &Ground) -> &ZooKeeper {
-    &ground.bench_of::<SingleServer>().server
+    &ground.bench_of::<Under<ZooKeeper>>().store
 }
 
-/// The members of a case that hurts them.
-fn ensemble(ground: &Ground) -> &Ensemble {
-    let members = ground.bench_of::<ThreeMembers>();
-    members.ensemble.spoil();
-    &members.ensemble
-}
-
-async fn connect(url: &str) -> Client {
-    leasehold::connect_with(url, Options::new()).await.expect("the engine is there")
-}
-
-/// What is said to somebody who can not connect.
-async fn refused(url: &str) -> String {
-    match leasehold::connect(url).await {
-        Ok(_) => panic!("connected to {url}"),
-        Err(error) => error.to_string(),
-    }
-}
-
-async fn lock(client: &Client, name: &str, lease: Duration) -> Guard {
-    client.mutex(name).expect("a name").lease(lease).lock().await.expect("granted")
-}
-
-/// Somebody who stands in the queue.
-async fn wait(client: &Client, name: &str, lease: Duration) -> JoinHandle<Result<Guard>> {
-    let mutex = client.mutex(name).expect("a name").lease(lease);
-    let before = client.look(Family::Lock, name).await.expect("a view").waiting;
-    let waiting = tokio::spawn(async move { mutex.lock().await });
-    until("it waits", async || client.look(Family::Lock, name).await.expect("a view").waiting > before).await;
-    waiting
+/// The node that the nodes of a case are below.
+fn path(ground: &Ground) -> &str {
+    let (_, rest) = ground.url().split_once("://").expect("a URL");
+    let end = rest.find('?').unwrap_or(rest.len());
+    &rest[rest.find('/').expect("a path")..end]
 }

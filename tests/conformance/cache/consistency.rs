@@ -1,5 +1,7 @@
 //! What readers see after an invalidation.
 
+use std::task::Poll;
+
 use leasehold::kit::cache::{Comparison, Failure, Origin};
 use tokio::task::JoinSet;
 
@@ -62,7 +64,7 @@ async fn a_load_that_began_before_an_invalidation_is_not_kept(mut ground: Ground
         let one = one.clone();
         async move { told(one.get("k").await) }
     });
-    // It has read the old value when it is counted and 20 ms have passed; only then is it changed.
+    // It is counted when it has read the old value; only then is that changed.
     until("it is loaded", async || source.loads() == 1).await;
     source.set("k", "new");
     two.invalidate("k").await.expect("an answer");
@@ -89,17 +91,16 @@ async fn whoever_joins_after_an_invalidation_gets_nothing_of_before(mut ground: 
     until("it is loaded", async || source.loads() == 1).await;
     source.set("k", "new");
     other.invalidate("k").await.expect("an answer");
-    let late: Vec<_> = (0..10)
-        .map(|_| {
-            let cache = cache.clone();
-            tokio::spawn(async move { value(cache.get("k").await) })
-        })
-        .collect();
-    tokio::time::sleep(ms(20)).await;
+    // In line behind the load of before.
+    let mut late: Vec<_> = (0..10).map(|_| Box::pin(cache.get("k"))).collect();
+    for getting in &mut late {
+        let polled = std::future::poll_fn(|context| Poll::Ready(getting.as_mut().poll(context).is_ready()));
+        assert!(!polled.await, "it does not wait");
+    }
     source.go_on();
     soon("the first", early).await.expect("no panic").expect("a value");
     for late in late {
-        assert_eq!(soon("the others", late).await.expect("no panic"), "new");
+        assert_eq!(value(soon("the others", late).await), "new");
     }
 }
 
@@ -166,9 +167,8 @@ async fn a_caller_dropped_at_any_point_leaves_nothing(mut ground: Ground) {
         {
             let mut getting = Box::pin(cache.get(&name));
             for _ in 0..polls {
-                let polled = std::future::poll_fn(|context| {
-                    std::task::Poll::Ready(getting.as_mut().poll(context).is_ready())
-                });
+                let polled =
+                    std::future::poll_fn(|context| Poll::Ready(getting.as_mut().poll(context).is_ready()));
                 if polled.await {
                     break;
                 }

@@ -5,6 +5,7 @@ use leasehold::kit::cache::Origin;
 use super::{Source, caches, told, value};
 use crate::bench::{Ground, ms, until};
 use crate::cells::name;
+use crate::wire::Fault;
 use crate::{Group, cases};
 
 pub(super) fn group() -> Group {
@@ -17,6 +18,7 @@ pub(super) fn group() -> Group {
             what_is_added_is_known_to_all,
             what_is_added_while_it_is_built_is_in_it,
             a_part_that_is_missing_refuses_nobody,
+            a_copy_that_is_not_confirmed_refuses_nobody,
             a_filter_that_is_too_large_is_refused,
         ]
     )
@@ -127,6 +129,19 @@ async fn a_part_that_is_missing_refuses_nobody(mut ground: Ground) {
     // What is added to it is no reason to believe in it.
     other.add("somebody").await.expect("an answer");
     assert!(other.may_have("nobody"));
+}
+
+async fn a_copy_that_is_not_confirmed_refuses_nobody(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let filter = client.filter("users").expect("a filter");
+    assert!(filter.build(1, 0.001).await.expect("an answer").finish().await.expect("an answer"));
+    until("it is read", async || !filter.may_have("nobody")).await;
+    // Others may have added names meanwhile.
+    wire.set(Fault::Refuse);
+    until("it is not believed any more", async || filter.may_have("nobody")).await;
+    wire.set(Fault::None);
+    until("it is confirmed", async || !filter.may_have("nobody")).await;
 }
 
 async fn a_filter_that_is_too_large_is_refused(mut ground: Ground) {

@@ -36,7 +36,10 @@ async fn callers_get_what_was_chosen_while_the_engine_is_away(mut ground: Ground
         let [fail, remember, load] = choices.map(|choice| with(source.cache(&client, ms(60_000)), choice));
         for cache in [&fail, &remember, &load] {
             // On a slow machine the engine may seem to be away at first.
-            until("it is known", async || told(cache.get("known").await).1 == Origin::Shared).await;
+            until("it is known", async || {
+                cache.get("known").await.is_ok_and(|got| got.origin() == Origin::Shared)
+            })
+            .await;
         }
         source.set("known", "new");
         let loads = source.loads();
@@ -124,7 +127,9 @@ async fn a_store_that_is_paused_costs_one_deadline(mut ground: Ground) {
     let cache = source.cache(&client, ms(60_000)).deadline(ms(500)).expect("in range");
     until("it is known", async || told(cache.get("k").await).1 == Origin::Shared).await;
     let Some(paused) = ground.pause() else { return };
-    assert_eq!(told(soon("an answer", cache.get("k")).await), ("v".into(), Origin::Away));
+    // Whoever only looks into a file does not wait for whoever writes to it.
+    let origin = if ground.promises().engine == "file" { Origin::Shared } else { Origin::Away };
+    assert_eq!(told(soon("an answer", cache.get("k")).await), ("v".into(), origin));
     source.set("other", "w");
     assert_eq!(told(soon("an answer", cache.get("other")).await), ("w".into(), Origin::Bypass));
     drop(paused);

@@ -1,15 +1,14 @@
 //! Invalidations that are part of a transaction of the caller's: in databases.
 
-use leasehold::kit::cache::{Outbox, OutboxSql};
-#[cfg(feature = "mysql")]
-use mysql_async::prelude::Queryable as _;
+use leasehold::kit::cache::Outbox;
 
-use super::{Source, value};
+use super::database::Database;
+use super::{Source, crashes, value};
 use crate::bench::{Ground, ms, not_within, soon, until};
 use crate::{Case, cases};
 
 pub(crate) fn cases() -> Vec<(&'static str, Case)> {
-    cases!(
+    let group = cases!(
         "outbox",
         [
             what_was_committed_is_relayed,
@@ -19,52 +18,8 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
             a_row_stays_until_its_cache_has_heard_of_it,
             names_that_are_too_long_are_refused,
         ]
-    )
-    .cases
-}
-
-/// A connection of the user's own.
-enum Database {
-    #[cfg(feature = "postgres")]
-    Postgres(tokio_postgres::Client),
-    #[cfg(feature = "mysql")]
-    Mysql(mysql_async::Conn),
-}
-
-impl Database {
-    async fn open(ground: &Ground) -> Database {
-        match ground.promises().engine {
-            #[cfg(feature = "postgres")]
-            "postgres" => Database::Postgres(crate::postgres::guarding::database(ground).await),
-            #[cfg(feature = "mysql")]
-            "mysql" => Database::Mysql(crate::mysql::guarding::database(ground).await),
-            other => panic!("{other} is no database"),
-        }
-    }
-
-    async fn run(&mut self, statement: &str) {
-        match self {
-            #[cfg(feature = "postgres")]
-            Database::Postgres(database) => database.batch_execute(statement).await.expect(statement),
-            #[cfg(feature = "mysql")]
-            Database::Mysql(database) => database.query_drop(statement).await.expect(statement),
-        }
-    }
-
-    /// Writes a row down.
-    async fn write(&mut self, row: &OutboxSql) {
-        let OutboxSql { insert, key, lives, value, .. } = row;
-        match self {
-            #[cfg(feature = "postgres")]
-            Database::Postgres(database) => {
-                assert_eq!(database.execute(insert, &[key, lives, value]).await.expect("an answer"), 1);
-            }
-            #[cfg(feature = "mysql")]
-            Database::Mysql(database) => {
-                database.exec_drop(insert, (key, lives, value)).await.expect("an answer");
-            }
-        }
-    }
+    );
+    group.cases.into_iter().chain(crashes::cases()).collect()
 }
 
 async fn outbox(ground: &mut Ground) -> Outbox {
@@ -83,7 +38,7 @@ async fn what_was_committed_is_relayed(mut ground: Ground) {
     let source = Source::default();
     source.set("k", "old");
     source.set("other", "old");
-    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(&ground).await);
+    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(ground.url()).await);
     let caches = [cache(&source).await, source.cache(&ground.client().await, ms(60_000))];
     for cache in caches {
         source.set("k", "old");
@@ -110,7 +65,7 @@ async fn what_was_committed_is_relayed(mut ground: Ground) {
 
 async fn what_was_rolled_back_is_not(mut ground: Ground) {
     let source = Source::default();
-    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(&ground).await);
+    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(ground.url()).await);
     let cache = cache(&source).await;
     value(cache.get("k").await);
     database.run("begin").await;
@@ -124,7 +79,7 @@ async fn what_was_rolled_back_is_not(mut ground: Ground) {
 async fn a_row_is_delivered_at_once(mut ground: Ground) {
     let source = Source::default();
     source.set_version("k", "old", 1);
-    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(&ground).await);
+    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(ground.url()).await);
     let cache = cache(&source).await;
     value(cache.get("k").await);
     let row = outbox.row([("k", 2)]).expect("a row");
@@ -152,7 +107,7 @@ async fn many_rows_are_relayed_by_one_of_many(mut ground: Ground) {
         let (outbox, cache) = (outbox(&mut ground).await.poll(ms(20)), cache.clone());
         relays.push(tokio::spawn(async move { outbox.run(&cache).await }));
     }
-    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(&ground).await);
+    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(ground.url()).await);
     for name in &names {
         source.set(name, "new");
         database.write(&outbox.row([(name, 0)]).expect("a row")).await;
@@ -175,7 +130,7 @@ async fn many_rows_are_relayed_by_one_of_many(mut ground: Ground) {
 async fn a_row_stays_until_its_cache_has_heard_of_it(mut ground: Ground) {
     let source = Source::default();
     source.set("k", "old");
-    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(&ground).await);
+    let (outbox, mut database) = (outbox(&mut ground).await, Database::open(ground.url()).await);
     let engine = leasehold::engine::open("memory:outbox-away", &leasehold::Options::new()).await;
     let (engine, wire) = crate::wire::wire(engine.expect("an engine"));
     let options = leasehold::Options::new().call_limit(ms(200));
@@ -203,7 +158,7 @@ async fn names_that_are_too_long_are_refused(mut ground: Ground) {
     let longest = client.outbox("x".repeat(300)).expect("not too long");
     let none: [(&str, u64); 0] = [];
     assert!(longest.row(none).is_err() && longest.row([("k", 1 << 52)]).is_err());
-    let (mut database, source) = (Database::open(&ground).await, Source::default());
+    let (mut database, source) = (Database::open(ground.url()).await, Source::default());
     let cache = cache(&source).await;
     // However long the names in it are, it is found.
     database.write(&longest.row([("n".repeat(2000), 0)]).expect("a row")).await;

@@ -1,16 +1,20 @@
 //! etcd: one server, and a cluster of three.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use leasehold::engine::{AfterDeath, Reach};
 
-use crate::Group;
-use crate::bench::{AnyServer, Bench, Promises, Setup};
-use crate::servers::{Etcd, EtcdCluster, Pool, Pooled};
+use crate::bench::ms;
+use crate::members::Members;
+use crate::servers::{Etcd, EtcdCluster, Pool};
+use crate::setup::{AnyServer, Promises, Setup, Store, Under};
 
-pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
-    vec![Arc::new(Single), Arc::new(Three)]
+pub(crate) fn setups() -> Vec<Setup> {
+    let one = Setup { own_cases: crate::etcd::groups(), ..Setup::new("etcd", promises(), single) };
+    let three =
+        Setup { own_cases: crate::etcd::cluster_groups(), ..Setup::new("etcd3", promises(), cluster) };
+    [one, three].map(|setup| Setup { missing: Etcd::missing(), ..setup }).into()
 }
 
 fn promises() -> Promises {
@@ -23,141 +27,65 @@ fn fresh_prefix() -> String {
     format!("case{}", CASES.fetch_add(1, Ordering::Relaxed))
 }
 
-struct Single;
-
-/// One server.
-pub(crate) struct SingleServer {
-    pub(crate) server: Pooled<Etcd>,
-    pub(crate) prefix: String,
+fn single() -> Under<Etcd> {
+    static POOL: Pool<Etcd> = Pool::new();
+    let store = POOL.take(Etcd::start);
+    Under { url: format!("{}/{}", store.url(), fresh_prefix()), store }
 }
 
-impl Setup for Single {
-    fn word(&self) -> &'static str {
-        "etcd"
-    }
-
-    fn missing(&self) -> Option<String> {
-        Etcd::missing()
-    }
-
-    fn promises(&self) -> Promises {
-        promises()
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        static POOL: Pool<Etcd> = Pool::new();
-        Box::new(SingleServer { server: POOL.take(Etcd::start), prefix: fresh_prefix() })
-    }
-
-    fn own_cases(&self) -> Vec<Group> {
-        crate::etcd::groups()
-    }
+fn cluster() -> Under<EtcdCluster> {
+    static POOL: Pool<EtcdCluster> = Pool::new();
+    let store = POOL.take(|| EtcdCluster::start(3));
+    Under { url: format!("{}/{}", store.url(), fresh_prefix()), store }
 }
 
-impl Bench for SingleServer {
+impl Store for Etcd {
     fn url(&self) -> String {
-        format!("etcd://127.0.0.1:{}/{}", self.server.port(), self.prefix)
+        format!("etcd://127.0.0.1:{}", self.port())
     }
 
     fn servers(&self) -> Vec<&AnyServer> {
-        vec![&*self.server]
-    }
-
-    fn spoil(&self) {
-        Pooled::spoil(&self.server);
+        vec![self]
     }
 }
 
-struct Three;
-
-/// A cluster of three members.
-pub(crate) struct ThreeMembers {
-    pub(crate) cluster: Pooled<EtcdCluster>,
-    pub(crate) prefix: String,
-}
-
-impl Setup for Three {
-    fn word(&self) -> &'static str {
-        "etcd3"
-    }
-
-    fn missing(&self) -> Option<String> {
-        Etcd::missing()
-    }
-
-    fn promises(&self) -> Promises {
-        promises()
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        static POOL: Pool<EtcdCluster> = Pool::new();
-        let cluster = POOL.take(|| EtcdCluster::start(3));
-        Box::new(ThreeMembers { cluster, prefix: fresh_prefix() })
-    }
-
-    fn own_cases(&self) -> Vec<Group> {
-        crate::etcd::cluster_groups()
-    }
-}
-
-impl Bench for ThreeMembers {
+impl Store for EtcdCluster {
     fn url(&self) -> String {
-        format!("etcd://{}/{}", self.cluster.hosts(), self.prefix)
+        format!("etcd://{}", self.hosts())
     }
 
     fn servers(&self) -> Vec<&AnyServer> {
-        self.cluster.members.iter().map(|member| member as &AnyServer).collect()
+        self.members.iter().map(|member| member as &AnyServer).collect()
     }
 
     /// Whichever member the client is connected to.
     fn culprit(&self) -> String {
         "`127.0.0.1:".to_owned()
     }
+}
 
-    fn spoil(&self) {
-        Pooled::spoil(&self.cluster);
+impl Members for EtcdCluster {
+    const RENEWED: Duration = ms(20_000);
+
+    fn leader(&self) -> &AnyServer {
+        EtcdCluster::leader(self)
+    }
+
+    fn wait_until_all_serve(&self) {
+        self.wait_until_healthy();
     }
 }
 
 /// Names that are shared with other programs. They can not be listed, and only mutexes and
 /// elections are shared, so this is no set-up of every case.
-pub(crate) struct Raw;
-
-/// A server whose keys are used as they are.
-pub(crate) struct RawServer(pub(crate) Pooled<Etcd>);
-
-impl Setup for Raw {
-    fn word(&self) -> &'static str {
-        "etcd"
-    }
-
-    fn missing(&self) -> Option<String> {
-        Etcd::missing()
-    }
-
-    fn promises(&self) -> Promises {
-        Promises { counts: false, upgrades: false, cells: false, delays: false, shares: false, ..promises() }
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
+pub(crate) fn raw() -> Setup {
+    let promises =
+        Promises { counts: false, upgrades: false, cells: false, delays: false, shares: false, ..promises() };
+    Setup::new("etcd", promises, || {
         static POOL: Pool<Etcd> = Pool::new();
-        let server = POOL.take(Etcd::start);
+        let store = POOL.take(Etcd::start);
         // Other cases have used the same names.
-        server.ctl(&["del", "", "--from-key"]);
-        Box::new(RawServer(server))
-    }
-}
-
-impl Bench for RawServer {
-    fn url(&self) -> String {
-        format!("etcd://127.0.0.1:{}?raw", self.0.port())
-    }
-
-    fn servers(&self) -> Vec<&AnyServer> {
-        vec![&*self.0]
-    }
-
-    fn spoil(&self) {
-        Pooled::spoil(&self.0);
-    }
+        store.ctl(&["del", "", "--from-key"]);
+        Under { url: format!("{}?raw", store.url()), store }
+    })
 }

@@ -3,37 +3,17 @@
 use std::any::Any;
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use leasehold::engine::{AfterDeath, Reach};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
-use crate::Group;
-use crate::bench::{Bench, Promises, Setup};
+use crate::setup::{Bench, Promises, Setup};
 
-pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
-    vec![Arc::new(File)]
-}
-
-struct File;
-
-impl Setup for File {
-    fn word(&self) -> &'static str {
-        "file"
-    }
-
-    fn promises(&self) -> Promises {
-        Promises::everything("file", Reach::Machine, AfterDeath::AtOnce)
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        Box::new(Directory(TempDir::with_prefix("leasehold-").expect("a directory")))
-    }
-
-    fn own_cases(&self) -> Vec<Group> {
-        crate::file::groups()
-    }
+pub(crate) fn setups() -> Vec<Setup> {
+    let promises = Promises::everything("file", Reach::Machine, AfterDeath::AtOnce);
+    let start = || Directory(TempDir::with_prefix("leasehold-").expect("a directory"));
+    vec![Setup { own_cases: crate::file::groups(), ..Setup::new("file", promises, start) }]
 }
 
 /// Removed at the end of the case.

@@ -1,35 +1,16 @@
 //! A table in this process, on paused time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold::engine::{AfterDeath, Reach};
 
-use crate::bench::{Bench, Promises, Setup};
+use crate::setup::{Bench, Promises, Setup};
 
-pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
-    vec![Arc::new(Memory)]
-}
-
-struct Memory;
-
-impl Setup for Memory {
-    fn word(&self) -> &'static str {
-        "memory"
-    }
-
-    fn promises(&self) -> Promises {
-        Promises::everything("memory", Reach::Process, AfterDeath::AtOnce)
-    }
-
-    fn paused_time(&self) -> bool {
-        true
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        Box::new(Table(COUNT.fetch_add(1, Ordering::Relaxed)))
-    }
+pub(crate) fn setups() -> Vec<Setup> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let promises = Promises::everything("memory", Reach::Process, AfterDeath::AtOnce);
+    let setup = Setup::new("memory", promises, || Table(COUNT.fetch_add(1, Ordering::Relaxed)));
+    vec![Setup { paused_time: true, ..setup }]
 }
 
 /// A table by its number.

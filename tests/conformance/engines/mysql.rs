@@ -1,122 +1,54 @@
 //! MariaDB.
 
-use std::sync::Arc;
-
 use leasehold::engine::{AfterDeath, Reach};
 
-use crate::Group;
-use crate::bench::{AnyServer, Bench, Promises, Setup};
 use crate::servers::{MariaDb, Pool, Pooled};
-use crate::shedlock::{Database, Shedlock};
+use crate::setup::{AnyServer, Promises, Setup, Store, Under};
+use crate::shedlock::Database;
 
-pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
-    vec![Arc::new(Maria)]
+pub(crate) fn setups() -> Vec<Setup> {
+    static POOL: Pool<MariaDb> = Pool::new();
+    let promises = Promises::everything("mysql", Reach::Network, AfterDeath::AfterLease);
+    vec![Setup {
+        missing: MariaDb::missing(),
+        own_cases: crate::mysql::groups(),
+        ..Setup::new("mysql", promises, || fresh(&POOL))
+    }]
 }
 
-struct Maria;
-
-impl Setup for Maria {
-    fn word(&self) -> &'static str {
-        "mysql"
-    }
-
-    fn missing(&self) -> Option<String> {
-        MariaDb::missing()
-    }
-
-    fn promises(&self) -> Promises {
-        Promises::everything("mysql", Reach::Network, AfterDeath::AfterLease)
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        static POOL: Pool<MariaDb> = Pool::new();
-        let server = POOL.take(MariaDb::start);
-        server.fresh_database();
-        Box::new(server)
-    }
-
-    fn own_cases(&self) -> Vec<Group> {
-        crate::mysql::groups()
-    }
+/// A server with an empty database. Users belong to the whole server: cases that make some have a
+/// pool of their own.
+fn fresh(pool: &'static Pool<MariaDb>) -> Pooled<MariaDb> {
+    let server = pool.take(MariaDb::start);
+    server.fresh_database();
+    server
 }
 
-impl Bench for Pooled<MariaDb> {
+impl Store for MariaDb {
     fn url(&self) -> String {
         MariaDb::url(self)
     }
 
     fn servers(&self) -> Vec<&AnyServer> {
-        vec![&**self]
-    }
-
-    fn spoil(&self) {
-        Pooled::spoil(self);
+        vec![self]
     }
 }
 
 /// Locks of sessions, for those who share them with other programs. The server has neither names
 /// that could be listed nor tokens, so this is no set-up of every case.
-pub(crate) struct Advisory;
-
-/// A server whose sessions hold the locks.
-pub(crate) struct AdvisoryServer(pub(crate) Pooled<MariaDb>);
-
-impl Setup for Advisory {
-    fn word(&self) -> &'static str {
-        "mysql"
-    }
-
-    fn missing(&self) -> Option<String> {
-        MariaDb::missing()
-    }
-
-    fn promises(&self) -> Promises {
-        Promises {
-            engine: "mysql",
-            reach: Reach::Network,
-            after_death: AfterDeath::AtOnce,
-            fair: true,
-            counts: false,
-            upgrades: false,
-            elects: false,
-            cells: false,
-            delays: false,
-            shares: false,
-            fences: false,
-        }
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
+pub(crate) fn advisory() -> Setup {
+    let promises = Promises { fair: true, ..Promises::exclusion("mysql", AfterDeath::AtOnce) };
+    Setup::new("mysql", promises, || {
         static POOL: Pool<MariaDb> = Pool::new();
-        let server = POOL.take(MariaDb::start);
-        server.fresh_database();
-        Box::new(AdvisoryServer(server))
-    }
-}
-
-impl Bench for AdvisoryServer {
-    fn url(&self) -> String {
-        MariaDb::url(&self.0).replacen("://", "+advisory://", 1)
-    }
-
-    fn servers(&self) -> Vec<&AnyServer> {
-        vec![&*self.0]
-    }
-
-    fn spoil(&self) {
-        Pooled::spoil(&self.0);
-    }
+        let store = fresh(&POOL);
+        Under { url: MariaDb::url(&store).replacen("://", "+advisory://", 1), store }
+    })
 }
 
 /// A server with a table of ShedLock.
-pub(crate) fn shedlock() -> Shedlock {
-    let start = || -> Box<dyn Database> {
-        static POOL: Pool<MariaDb> = Pool::new();
-        let server = POOL.take(MariaDb::start);
-        server.fresh_database();
-        Box::new(server)
-    };
-    Shedlock { word: "mysql", missing: MariaDb::missing, start }
+pub(crate) fn shedlock() -> Setup {
+    static POOL: Pool<MariaDb> = Pool::new();
+    crate::shedlock::setup("mysql", || fresh(&POOL))
 }
 
 impl Database for Pooled<MariaDb> {

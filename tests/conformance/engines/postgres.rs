@@ -1,100 +1,60 @@
 //! PostgreSQL: reached directly, and through PgBouncer in transaction mode.
 
-use std::sync::Arc;
-
 use leasehold::engine::{AfterDeath, Reach};
 
-use crate::Group;
-use crate::bench::{AnyServer, Bench, Promises, Setup};
 use crate::servers::{PgBouncer, Pool, Pooled, Postgres};
-use crate::shedlock::{Database, Shedlock};
+use crate::setup::{AnyServer, Promises, Setup, Store, Under};
+use crate::shedlock::Database;
 
-pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
-    vec![Arc::new(Direct), Arc::new(Pooler)]
+pub(crate) fn setups() -> Vec<Setup> {
+    static POOL: Pool<Postgres> = Pool::new();
+    let promises = Promises::everything("postgres", Reach::Network, AfterDeath::AfterLease);
+    let direct =
+        Setup { own_cases: crate::postgres::groups(), ..Setup::new("postgres", promises, || fresh(&POOL)) };
+    let pooler = Setup::new("pgbouncer", promises, pooling);
+    // Some of the own cases of the first put a pooler before the server.
+    let missing = || Postgres::missing().or_else(PgBouncer::missing);
+    [direct, pooler].map(|setup| Setup { missing: missing(), ..setup }).into()
 }
 
-fn promises() -> Promises {
-    Promises::everything("postgres", Reach::Network, AfterDeath::AfterLease)
+/// A server with an empty database. Users belong to the whole server: cases that make some have a
+/// pool of their own.
+fn fresh(pool: &'static Pool<Postgres>) -> Pooled<Postgres> {
+    let server = pool.take(Postgres::start);
+    server.fresh_database();
+    server
 }
 
-struct Direct;
-
-impl Setup for Direct {
-    fn word(&self) -> &'static str {
-        "postgres"
-    }
-
-    /// Some of its own cases put a pooler before the server.
-    fn missing(&self) -> Option<String> {
-        Postgres::missing().or_else(PgBouncer::missing)
-    }
-
-    fn promises(&self) -> Promises {
-        promises()
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        static POOL: Pool<Postgres> = Pool::new();
-        let server = POOL.take(Postgres::start);
-        server.fresh_database();
-        Box::new(server)
-    }
-
-    fn own_cases(&self) -> Vec<Group> {
-        crate::postgres::groups()
-    }
-}
-
-impl Bench for Pooled<Postgres> {
+impl Store for Postgres {
     fn url(&self) -> String {
         Postgres::url(self)
     }
 
     fn servers(&self) -> Vec<&AnyServer> {
-        vec![&**self]
-    }
-
-    fn spoil(&self) {
-        Pooled::spoil(self);
+        vec![self]
     }
 }
-
-struct Pooler;
 
 /// A server behind a pooler.
-pub(crate) struct Pooling {
+struct Pooling {
     // Dropped first.
-    pub(crate) pooler: PgBouncer,
-    pub(crate) server: Postgres,
+    pooler: PgBouncer,
+    server: Postgres,
 }
 
-impl Setup for Pooler {
-    fn word(&self) -> &'static str {
-        "pgbouncer"
-    }
-
-    fn missing(&self) -> Option<String> {
-        Postgres::missing().or_else(PgBouncer::missing)
-    }
-
-    fn promises(&self) -> Promises {
-        promises()
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        static POOL: Pool<Pooling> = Pool::new();
-        let pooling = POOL.take(|| {
-            let server = Postgres::start();
-            Pooling { pooler: PgBouncer::start(&server), server }
-        });
-        pooling.server.fresh_database();
-        // It remembers for a while that its sessions were ended.
-        pooling.pooler.restart();
-        Box::new(pooling)
-    }
+fn pooling() -> Pooled<Pooling> {
+    static POOL: Pool<Pooling> = Pool::new();
+    let pooling = POOL.take(|| {
+        let server = Postgres::start();
+        Pooling { pooler: PgBouncer::start(&server), server }
+    });
+    pooling.server.fresh_database();
+    // It remembers for a while that its sessions were ended.
+    pooling.pooler.restart();
+    pooling
 }
 
-impl Bench for Pooled<Pooling> {
+impl Store for Pooling {
     fn url(&self) -> String {
         self.pooler.url()
     }
@@ -102,76 +62,23 @@ impl Bench for Pooled<Pooling> {
     fn servers(&self) -> Vec<&AnyServer> {
         vec![&self.pooler, &self.server]
     }
-
-    fn spoil(&self) {
-        Pooled::spoil(self);
-    }
 }
 
 /// Locks of sessions, for those who share them with other programs. The server has neither names
 /// that could be listed nor tokens, so this is no set-up of every case.
-pub(crate) struct Advisory;
-
-/// A server whose sessions hold the locks.
-pub(crate) struct AdvisoryServer(pub(crate) Pooled<Postgres>);
-
-impl Setup for Advisory {
-    fn word(&self) -> &'static str {
-        "postgres"
-    }
-
-    /// Some of its own cases put a pooler before the server.
-    fn missing(&self) -> Option<String> {
-        Postgres::missing().or_else(PgBouncer::missing)
-    }
-
-    fn promises(&self) -> Promises {
-        Promises {
-            engine: "postgres",
-            reach: Reach::Network,
-            after_death: AfterDeath::AtOnce,
-            fair: true,
-            counts: false,
-            upgrades: false,
-            elects: false,
-            cells: false,
-            delays: false,
-            shares: true,
-            fences: false,
-        }
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
+pub(crate) fn advisory() -> Setup {
+    let exclusion = Promises::exclusion("postgres", AfterDeath::AtOnce);
+    Setup::new("postgres", Promises { fair: true, shares: true, ..exclusion }, || {
         static POOL: Pool<Postgres> = Pool::new();
-        let server = POOL.take(Postgres::start);
-        server.fresh_database();
-        Box::new(AdvisoryServer(server))
-    }
-}
-
-impl Bench for AdvisoryServer {
-    fn url(&self) -> String {
-        Postgres::url(&self.0).replacen("://", "+advisory://", 1)
-    }
-
-    fn servers(&self) -> Vec<&AnyServer> {
-        vec![&*self.0]
-    }
-
-    fn spoil(&self) {
-        Pooled::spoil(&self.0);
-    }
+        let store = fresh(&POOL);
+        Under { url: Postgres::url(&store).replacen("://", "+advisory://", 1), store }
+    })
 }
 
 /// A server with a table of ShedLock.
-pub(crate) fn shedlock() -> Shedlock {
-    let start = || -> Box<dyn Database> {
-        static POOL: Pool<Postgres> = Pool::new();
-        let server = POOL.take(Postgres::start);
-        server.fresh_database();
-        Box::new(server)
-    };
-    Shedlock { word: "postgres", missing: Postgres::missing, start }
+pub(crate) fn shedlock() -> Setup {
+    static POOL: Pool<Postgres> = Pool::new();
+    crate::shedlock::setup("postgres", || fresh(&POOL))
 }
 
 impl Database for Pooled<Postgres> {

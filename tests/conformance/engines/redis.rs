@@ -1,43 +1,16 @@
 //! Redis: one server, a primary that Sentinel replaces, a Cluster.
 
-use std::sync::Arc;
-
 use leasehold::engine::{AfterDeath, Reach};
 
-use crate::Group;
-use crate::bench::{AnyServer, Bench, Promises, Setup};
 use crate::servers::{Cluster, Pool, Pooled, Redis, Sentinels};
+use crate::setup::{AnyServer, Bench, Promises, Setup, Store};
 
-pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
-    vec![Arc::new(OneServer), Arc::new(WithSentinel), Arc::new(AsCluster)]
-}
-
-fn promises() -> Promises {
-    Promises::everything("redis", Reach::Network, AfterDeath::AfterLease)
-}
-
-struct OneServer;
-
-impl Setup for OneServer {
-    fn word(&self) -> &'static str {
-        "redis"
-    }
-
-    fn missing(&self) -> Option<String> {
-        Redis::missing()
-    }
-
-    fn promises(&self) -> Promises {
-        promises()
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        Box::new(Redis::start())
-    }
-
-    fn own_cases(&self) -> Vec<Group> {
-        crate::redis::groups()
-    }
+pub(crate) fn setups() -> Vec<Setup> {
+    let promises = Promises::everything("redis", Reach::Network, AfterDeath::AfterLease);
+    let one = Setup { own_cases: crate::redis::groups(), ..Setup::new("redis", promises, Redis::start) };
+    let sentinel = Setup { redirects: true, ..Setup::new("redis+sentinel", promises, with_sentinel) };
+    let cluster = Setup { redirects: true, ..Setup::new("redis+cluster", promises, as_cluster) };
+    [one, sentinel, cluster].map(|setup| Setup { missing: Redis::missing(), ..setup }).into()
 }
 
 impl Bench for Redis {
@@ -50,34 +23,14 @@ impl Bench for Redis {
     }
 }
 
-struct WithSentinel;
-
-impl Setup for WithSentinel {
-    fn word(&self) -> &'static str {
-        "redis+sentinel"
-    }
-
-    fn missing(&self) -> Option<String> {
-        Redis::missing()
-    }
-
-    fn promises(&self) -> Promises {
-        promises()
-    }
-
-    fn redirects(&self) -> bool {
-        true
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        static POOL: Pool<Sentinels> = Pool::new();
-        let all = POOL.take(Sentinels::start);
-        all.primary().command(&["FLUSHALL"]).ok();
-        Box::new(all)
-    }
+fn with_sentinel() -> Pooled<Sentinels> {
+    static POOL: Pool<Sentinels> = Pool::new();
+    let all = POOL.take(Sentinels::start);
+    all.primary().command(&["FLUSHALL"]).ok();
+    all
 }
 
-impl Bench for Pooled<Sentinels> {
+impl Store for Sentinels {
     fn url(&self) -> String {
         Sentinels::url(self)
     }
@@ -90,42 +43,18 @@ impl Bench for Pooled<Sentinels> {
     fn culprit(&self) -> String {
         "127.0.0.1:".to_owned()
     }
-
-    fn spoil(&self) {
-        Pooled::spoil(self);
-    }
 }
 
-struct AsCluster;
-
-impl Setup for AsCluster {
-    fn word(&self) -> &'static str {
-        "redis+cluster"
+fn as_cluster() -> Pooled<Cluster> {
+    static POOL: Pool<Cluster> = Pool::new();
+    let all = POOL.take(Cluster::start);
+    for primary in &all.members[..3] {
+        primary.command(&["FLUSHALL"]).ok();
     }
-
-    fn missing(&self) -> Option<String> {
-        Redis::missing()
-    }
-
-    fn promises(&self) -> Promises {
-        promises()
-    }
-
-    fn redirects(&self) -> bool {
-        true
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        static POOL: Pool<Cluster> = Pool::new();
-        let all = POOL.take(Cluster::start);
-        for primary in &all.members[..3] {
-            primary.command(&["FLUSHALL"]).ok();
-        }
-        Box::new(all)
-    }
+    all
 }
 
-impl Bench for Pooled<Cluster> {
+impl Store for Cluster {
     fn url(&self) -> String {
         Cluster::url(self)
     }
@@ -137,9 +66,5 @@ impl Bench for Pooled<Cluster> {
     /// As with Sentinel.
     fn culprit(&self) -> String {
         "127.0.0.1:".to_owned()
-    }
-
-    fn spoil(&self) {
-        Pooled::spoil(self);
     }
 }

@@ -1,16 +1,22 @@
 //! ZooKeeper: one server, and an ensemble of three.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use leasehold::engine::{AfterDeath, Reach};
 
-use crate::Group;
-use crate::bench::{AnyServer, Bench, Promises, Setup};
-use crate::servers::{Ensemble, Pool, Pooled, ZooKeeper};
+use crate::bench::ms;
+use crate::members::Members;
+use crate::servers::{Ensemble, Pool, ZooKeeper};
+use crate::setup::{AnyServer, Promises, Setup, Store, Under};
 
-pub(crate) fn setups() -> Vec<Arc<dyn Setup>> {
-    vec![Arc::new(Single), Arc::new(Three)]
+pub(crate) fn setups() -> Vec<Setup> {
+    let one = Setup { own_cases: crate::zookeeper::groups(), ..Setup::new("zookeeper", promises(), single) };
+    let three = Setup {
+        own_cases: crate::zookeeper::ensemble_groups(),
+        ..Setup::new("zookeeper3", promises(), ensemble)
+    };
+    [one, three].map(|setup| Setup { missing: ZooKeeper::missing(), ..setup }).into()
 }
 
 fn promises() -> Promises {
@@ -24,148 +30,70 @@ fn fresh_path() -> String {
     format!("case{}?session_timeout=4s", CASES.fetch_add(1, Ordering::Relaxed))
 }
 
-struct Single;
-
-/// One server.
-pub(crate) struct SingleServer {
-    pub(crate) server: Pooled<ZooKeeper>,
-    pub(crate) path: String,
+fn single() -> Under<ZooKeeper> {
+    static POOL: Pool<ZooKeeper> = Pool::new();
+    let store = POOL.take(ZooKeeper::start);
+    Under { url: format!("{}/{}", store.url(), fresh_path()), store }
 }
 
-impl Setup for Single {
-    fn word(&self) -> &'static str {
-        "zookeeper"
-    }
-
-    fn missing(&self) -> Option<String> {
-        ZooKeeper::missing()
-    }
-
-    fn promises(&self) -> Promises {
-        promises()
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        static POOL: Pool<ZooKeeper> = Pool::new();
-        Box::new(SingleServer { server: POOL.take(ZooKeeper::start), path: fresh_path() })
-    }
-
-    fn own_cases(&self) -> Vec<Group> {
-        crate::zookeeper::groups()
-    }
+fn ensemble() -> Under<Ensemble> {
+    static POOL: Pool<Ensemble> = Pool::new();
+    let store = POOL.take(|| Ensemble::start(3));
+    Under { url: format!("{}/{}", store.url(), fresh_path()), store }
 }
 
-impl Bench for SingleServer {
+impl Store for ZooKeeper {
     fn url(&self) -> String {
-        format!("zookeeper://127.0.0.1:{}/{}", self.server.port(), self.path)
+        format!("zookeeper://127.0.0.1:{}", self.port())
     }
 
     fn servers(&self) -> Vec<&AnyServer> {
-        vec![&*self.server]
-    }
-
-    fn spoil(&self) {
-        Pooled::spoil(&self.server);
+        vec![self]
     }
 }
 
-/// Names that are shared with other programs. They can not be listed, and only locks are shared, so
-/// this is no set-up of every case.
-pub(crate) struct Raw {
-    /// `raw`, `raw=rwlock` and so on.
-    pub(crate) option: &'static str,
-}
-
-/// A server whose nodes are used as they are.
-pub(crate) struct RawServer {
-    pub(crate) server: Pooled<ZooKeeper>,
-    pub(crate) path: String,
-}
-
-impl Setup for Raw {
-    fn word(&self) -> &'static str {
-        "zookeeper"
-    }
-
-    fn missing(&self) -> Option<String> {
-        ZooKeeper::missing()
-    }
-
-    fn promises(&self) -> Promises {
-        let shares = self.option == "raw=rwlock";
-        let counts = self.option == "raw=semaphore";
-        let elects = matches!(self.option, "raw=latch" | "raw=kazoo");
-        Promises { counts, upgrades: false, elects, cells: false, shares, ..promises() }
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        static POOL: Pool<ZooKeeper> = Pool::new();
-        let path = format!("{}&{}", fresh_path(), self.option);
-        Box::new(RawServer { server: POOL.take(ZooKeeper::start), path })
-    }
-}
-
-impl Bench for RawServer {
+impl Store for Ensemble {
     fn url(&self) -> String {
-        format!("zookeeper://127.0.0.1:{}/{}", self.server.port(), self.path)
+        format!("zookeeper://{}", self.hosts())
     }
 
     fn servers(&self) -> Vec<&AnyServer> {
-        vec![&*self.server]
-    }
-
-    fn spoil(&self) {
-        Pooled::spoil(&self.server);
-    }
-}
-
-struct Three;
-
-/// An ensemble of three members.
-pub(crate) struct ThreeMembers {
-    pub(crate) ensemble: Pooled<Ensemble>,
-    pub(crate) path: String,
-}
-
-impl Setup for Three {
-    fn word(&self) -> &'static str {
-        "zookeeper3"
-    }
-
-    fn missing(&self) -> Option<String> {
-        ZooKeeper::missing()
-    }
-
-    fn promises(&self) -> Promises {
-        promises()
-    }
-
-    fn start(&self) -> Box<dyn Bench> {
-        static POOL: Pool<Ensemble> = Pool::new();
-        let ensemble = POOL.take(|| Ensemble::start(3));
-        Box::new(ThreeMembers { ensemble, path: fresh_path() })
-    }
-
-    fn own_cases(&self) -> Vec<Group> {
-        crate::zookeeper::ensemble_groups()
-    }
-}
-
-impl Bench for ThreeMembers {
-    fn url(&self) -> String {
-        format!("zookeeper://{}/{}", self.ensemble.hosts(), self.path)
-    }
-
-    fn servers(&self) -> Vec<&AnyServer> {
-        self.ensemble.members.iter().map(|member| member as &AnyServer).collect()
+        self.members.iter().map(|member| member as &AnyServer).collect()
     }
 
     /// Whichever member the client is connected to.
     fn culprit(&self) -> String {
         "`127.0.0.1:".to_owned()
     }
+}
 
-    fn spoil(&self) {
-        Pooled::spoil(&self.ensemble);
+impl Members for Ensemble {
+    /// Less than a third of their sessions has passed.
+    const RENEWED: Duration = ms(8000);
+
+    fn leader(&self) -> &AnyServer {
+        Ensemble::leader(self)
     }
+
+    fn wait_until_all_serve(&self) {
+        self.wait_until_it_serves();
+    }
+}
+
+/// Names that are shared with other programs, in the way that an option says: `raw`, `raw=rwlock`
+/// and so on. They can not be listed, and only locks are shared, so this is no set-up of every
+/// case.
+pub(crate) fn raw(option: &'static str) -> Setup {
+    let promises = Promises {
+        counts: option == "raw=semaphore",
+        upgrades: false,
+        elects: matches!(option, "raw=latch" | "raw=kazoo"),
+        cells: false,
+        shares: option == "raw=rwlock",
+        ..promises()
+    };
+    Setup::new("zookeeper", promises, move || {
+        let Under { store, url } = single();
+        Under { url: format!("{url}&{option}"), store }
+    })
 }

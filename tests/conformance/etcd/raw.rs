@@ -9,12 +9,12 @@ use leasehold::{Loss, Standing};
 use tempfile::TempDir;
 
 use super::*;
-use crate::bench::{Setup, ms, not_within, refuses, soon};
-use crate::engines::etcd::{Raw, RawServer};
+use crate::bench::{ms, not_within, refuses, soon};
+use crate::engines::etcd::raw;
 
 /// Cases of this mode, and those of every engine that it can run.
 pub(super) fn groups() -> Vec<Group> {
-    let setup: Arc<dyn Setup> = Arc::new(Raw);
+    let setup = Arc::new(raw());
     // What this mode does not promise: names that can be listed, and cells.
     let promised = |mut group: Group| {
         let other = ["tells_names_apart"];
@@ -42,10 +42,6 @@ fn cases() -> Group {
             what_is_not_promised_is_refused,
         ]
     )
-}
-
-fn server(ground: &Ground) -> &Etcd {
-    &ground.bench_of::<RawServer>().0
 }
 
 /// `etcdctl lock NAME -- sh -c SCRIPT`, in a directory.

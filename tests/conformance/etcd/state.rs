@@ -34,7 +34,7 @@ fn leases(server: &Etcd) -> Vec<String> {
 
 /// The keys of a case.
 fn keys(ground: &Ground) -> Vec<String> {
-    let prefix = format!("{}/", ground.bench_of::<SingleServer>().prefix);
+    let prefix = key(ground, "");
     let listed = server(ground).ctl(&["get", &prefix, "--prefix", "--keys-only"]);
     let keys = listed.lines().filter_map(|line| line.strip_prefix(&prefix));
     keys.filter(|key| !key.is_empty()).map(str::to_owned).collect()
@@ -42,7 +42,8 @@ fn keys(ground: &Ground) -> Vec<String> {
 
 /// The whole key of a name.
 fn key(ground: &Ground, rest: &str) -> String {
-    format!("{}/{rest}", ground.bench_of::<SingleServer>().prefix)
+    let (_, prefix) = ground.url().rsplit_once('/').expect("a prefix");
+    format!("{prefix}/{rest}")
 }
 
 async fn a_lease_that_is_revoked_costs_the_claim_at_once(mut ground: Ground) {

@@ -7,12 +7,13 @@ use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, OptsBuilder};
 
 use super::*;
-use crate::bench::{Setup, ms, refuses};
-use crate::engines::mysql::{Advisory, AdvisoryServer};
+use crate::bench::{ms, refuses};
+use crate::engines::mysql::advisory;
+use crate::setup::Under;
 
 /// Cases of this mode, and those of every engine that it can run.
 pub(super) fn groups() -> Vec<Group> {
-    let setup: Arc<dyn Setup> = Arc::new(Advisory);
+    let setup = Arc::new(advisory());
     // What this mode does not promise: names that can be listed, more names than sessions, tokens.
     const NOT_PROMISED: [&str; 4] = [
         "tells_names_apart",
@@ -48,7 +49,7 @@ fn cases() -> Group {
 }
 
 fn server(ground: &Ground) -> &MariaDb {
-    &ground.bench_of::<AdvisoryServer>().0
+    &ground.bench_of::<Under<MariaDb>>().store
 }
 
 /// A program of somebody else.

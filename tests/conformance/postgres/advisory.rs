@@ -6,13 +6,14 @@ use leasehold::{Error, Family, Loss};
 use tokio_postgres::{Client as Database, NoTls};
 
 use super::*;
-use crate::bench::{Setup, ms, refuses, soon, until};
-use crate::engines::postgres::{Advisory, AdvisoryServer};
+use crate::bench::{ms, refuses, soon, until};
+use crate::engines::postgres::advisory;
 use crate::servers::PgBouncer;
+use crate::setup::Under;
 
 /// Cases of this mode, and those of every engine that it can run.
 pub(super) fn groups() -> Vec<Group> {
-    let setup: Arc<dyn Setup> = Arc::new(Advisory);
+    let setup = Arc::new(advisory());
     // What this mode does not promise: names that can be listed, more names than sessions, tokens.
     const NOT_PROMISED: [&str; 4] = [
         "tells_names_apart",
@@ -51,7 +52,7 @@ fn cases() -> Group {
 }
 
 fn server(ground: &Ground) -> &Postgres {
-    &ground.bench_of::<AdvisoryServer>().0
+    &ground.bench_of::<Under<Postgres>>().store
 }
 
 /// A program of somebody else.

@@ -16,14 +16,15 @@ use std::time::Duration;
 
 use leasehold::engine::Reach;
 use leasehold::kit::sale::{
-    Begun, Expired, Orders, Payment, Placed, Rebuild, Reservation, ReservationId, Sale, Standing, Terms,
+    Answer, Begun, Expired, Orders, Payment, Placed, Rebuild, Reservation, ReservationId, Sale, Standing,
+    Terms,
 };
 use leasehold::{Client, Options};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use self::order_file::{OrderFile, State};
-use super::{check, id, opened, reserve, reserved, sale, sales, standing, work};
+use super::{check, id, opened, reserved, sale, sales, standing, work};
 use crate::bench::{Ground, ms, until};
 use crate::wire::{Stop, Wire, wire};
 use crate::{Group, cases};
@@ -34,6 +35,7 @@ pub(super) fn group() -> Group {
         sales,
         [
             a_crash_while_reserving_takes_nothing_twice,
+            a_crash_while_units_move_between_shards_loses_none,
             a_crash_while_placing_loses_no_order,
             a_crash_while_expiring_returns_all_once,
             a_crash_while_cancelling_returns_all_once,
@@ -64,14 +66,15 @@ impl Orders for Counted<'_> {
     }
 }
 
-/// What a process does that does not live to see the end: `reserve ID`, `work`, `cancel ID`, `pay
-/// ID`, `rebuild`.
+/// What a process does that does not live to see the end: `reserve ID QUANTITY`, `work`, `cancel
+/// ID`, `pay ID`, `rebuild`.
 async fn act(what: &str, sale: &Sale, file: &OrderFile, wire: &Wire) {
-    let (verb, id) = what.split_once(' ').unwrap_or((what, "0"));
-    let id = || id.parse::<ReservationId>().expect("an id");
-    match verb {
+    let words: Vec<&str> = what.split(' ').collect();
+    let id = || words[1].parse::<ReservationId>().expect("an id");
+    match words[0] {
         "reserve" => {
-            let asked = sale.reserve(format!("buyer/{}", id()), 2, id()).await;
+            let quantity = words[2].parse().expect("a number");
+            let asked = sale.reserve(buyer_of(id()), quantity, id()).await;
             reserved(asked.expect("an answer"));
         }
         "work" => drop(sale.worker().run_once(Counted { file, wire }).await.expect("an answer")),
@@ -91,6 +94,11 @@ async fn act(what: &str, sale: &Sale, file: &OrderFile, wire: &Wire) {
         }
         other => panic!("nobody knows how to `{other}`"),
     }
+}
+
+/// Whose reservation it is.
+fn buyer_of(id: ReservationId) -> String {
+    format!("buyer/{id}")
 }
 
 fn read_for_rebuild(file: &OrderFile) -> Rebuild {
@@ -119,6 +127,9 @@ pub(crate) fn child() -> ExitCode {
     });
     ExitCode::SUCCESS
 }
+
+/// More calls than anything here makes.
+const MOST: u32 = 60;
 
 /// A sale, its database, and those who die.
 struct Stage {
@@ -163,8 +174,8 @@ impl Stage {
 
     /// A reservation of somebody new.
     async fn reserve(&self) -> ReservationId {
-        let buyer = format!("buyer/{}", id());
-        reserved(reserve(&self.sale, &buyer, 1).await).id
+        let id = id();
+        reserved(self.sale.reserve(buyer_of(id), 1, id).await.expect("an answer")).id
     }
 
     #[track_caller]
@@ -177,15 +188,12 @@ impl Stage {
     }
 }
 
-/// More calls than anything here makes.
-const MOST: u32 = 60;
-
 async fn a_crash_while_reserving_takes_nothing_twice(ground: Ground) {
     let mut stage = Stage::new(ground, 200, Terms::new(200).shards(2).limit(2)).await;
     for calls in 0..MOST {
         let id = id();
-        let through = stage.dies_after(calls, &format!("reserve {id}")).await;
-        let asked = stage.sale.reserve(format!("buyer/{id}"), 2, id).await.expect("an answer");
+        let through = stage.dies_after(calls, &format!("reserve {id} 2")).await;
+        let asked = stage.sale.reserve(buyer_of(id), 2, id).await.expect("an answer");
         assert_eq!(reserved(asked).standing, Standing::Reserved);
         let now = stage.sale.figures().await.expect("an answer").expect("a sale");
         assert_eq!(now.taken, 2 * (u64::from(calls) + 1), "{now:?}");
@@ -194,6 +202,31 @@ async fn a_crash_while_reserving_takes_nothing_twice(ground: Ground) {
             assert!(calls >= 2, "it looks for the sale, and asks for units");
             return;
         }
+    }
+    panic!("it never got through");
+}
+
+async fn a_crash_while_units_move_between_shards_loses_none(ground: Ground) {
+    // Whoever wants all of them needs those of each shard.
+    const STOCK: u32 = 16;
+    let terms = |epoch| Terms::new(STOCK).shards(4).limit(STOCK).epoch(epoch);
+    let mut stage = Stage::new(ground, STOCK, terms(1)).await;
+    for calls in 0..MOST {
+        let id = id();
+        let through = stage.dies_after(calls, &format!("reserve {id} {STOCK}")).await;
+        check(&stage.sale, STOCK.into()).await;
+        let asked = stage.sale.reserve(buyer_of(id), STOCK, id).await.expect("an answer");
+        assert_eq!(reserved(asked).standing, Standing::Reserved);
+        let now = stage.sale.figures().await.expect("an answer").expect("a sale");
+        assert_eq!((now.taken, now.available), (STOCK.into(), 0), "{now:?}");
+        check(&stage.sale, STOCK.into()).await;
+        if through {
+            assert!(calls >= 4, "it looks for the sale, asks in vain, moves units and asks again");
+            return;
+        }
+        // The next one finds units in each shard again.
+        assert!(stage.sale.forget(calls + 1).await.expect("an answer"));
+        assert_eq!(stage.sale.open(&terms(calls + 2)).await.expect("an answer"), Begun::Now);
     }
     panic!("it never got through");
 }
@@ -230,6 +263,13 @@ async fn a_crash_while_expiring_returns_all_once(ground: Ground) {
         // The engine's clock decides: the reservation was made before this wait.
         tokio::time::sleep(TIME + ms(20)).await;
         let through = stage.dies_after(calls, "work").await;
+        for id in ids {
+            // Payments are stopped before the database is told.
+            if stage.order(id) == Some(State::Expired) {
+                let paid = stage.sale.pay(id).await.expect("an answer");
+                assert!(matches!(paid, Payment::Ended(_)), "{paid:?}");
+            }
+        }
         until("they are released", async || {
             stage.sale.worker().run_once(&stage.file).await.expect("an answer");
             stage.sale.figures().await.expect("an answer").expect("a sale").available == 50
@@ -242,10 +282,11 @@ async fn a_crash_while_expiring_returns_all_once(ground: Ground) {
         let now = stage.sale.figures().await.expect("an answer").expect("a sale");
         assert_eq!((now.taken, now.returned), (now.returned, 2 * (u64::from(calls) + 1)), "{now:?}");
         assert_eq!(stage.left(), 50);
+        let placed = stage.file.ledger().expect("the file").2;
+        assert_eq!(placed, u64::from(calls) + 1, "what is over is not placed any more");
         check(&stage.sale, 50).await;
         if through {
-            assert!(calls >= 7, "it stops payments, tells the database twice and settles");
-            return;
+            return assert!(calls >= 7, "it stops payments, tells the database twice and settles");
         }
     }
     panic!("it never got through");
@@ -331,6 +372,13 @@ async fn a_crash_while_rebuilding_is_made_good_by_the_next(ground: Ground) {
         stage.sale.pay(ids[0]).await.expect("an answer");
         paid += 1;
         let through = stage.dies_after(calls, "rebuild").await;
+        // The sale is the old one, or the new one with all its orders, or sells nothing.
+        match stage.sale.reserve(buyer_of(ids[0]), 1, ids[0]).await.expect("an answer") {
+            Answer::Rebuilding => {}
+            told => assert_eq!(reserved(told).standing, Standing::Paid),
+        }
+        let more = stage.sale.reserve(buyer_of(ids[0]), 2, id()).await.expect("an answer");
+        assert!(matches!(more, Answer::Rebuilding | Answer::LimitReached { .. }), "{more:?}");
         let from = read_for_rebuild(&stage.file);
         assert_eq!(stage.sale.rebuild(&from).await.expect("an answer"), Begun::Now);
         let now = stage.sale.figures().await.expect("an answer").expect("a sale");

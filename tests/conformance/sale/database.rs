@@ -18,9 +18,11 @@ pub(super) enum Order {
 #[derive(Clone)]
 pub(super) struct Database {
     tables: Arc<Mutex<Tables>>,
-    /// True while whoever wants to place an order has to wait.
+    /// True while whoever wants to place or end an order has to wait.
     gate: Arc<watch::Sender<bool>>,
     passes_gate: bool,
+    /// The gate is behind the change instead of before it.
+    answers_late: bool,
 }
 
 struct Tables {
@@ -52,7 +54,7 @@ impl Database {
             waiting: 0,
         };
         let gate = Arc::new(watch::Sender::new(false));
-        Database { tables: Arc::new(Mutex::new(tables)), gate, passes_gate: false }
+        Database { tables: Arc::new(Mutex::new(tables)), gate, passes_gate: false, answers_late: false }
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -100,27 +102,12 @@ impl Database {
         Database { passes_gate: true, ..self.clone() }
     }
 
-    /// How many wait at the gate.
-    pub(super) fn waiting(&self) -> u32 {
-        self.tables().waiting
+    /// The same for a worker who waits until it hears what was done.
+    pub(super) fn answering_late(&self) -> Database {
+        Database { answers_late: true, ..self.clone() }
     }
 
-    /// Begins another epoch: its number, and what is left at this moment.
-    pub(super) fn next_epoch(&self) -> (u32, u32) {
-        let mut tables = self.tables();
-        tables.epoch += 1;
-        (tables.epoch, tables.left)
-    }
-}
-
-impl Orders for Database {
-    type Error = String;
-
-    async fn place(&self, reservation: &Reservation) -> Result<Placed, String> {
-        if *self.gate.borrow() && !self.passes_gate {
-            self.tables().waiting += 1;
-            self.gate.subscribe().wait_for(|closed| !closed).await.ok();
-        }
+    fn place_now(&self, reservation: &Reservation) -> Result<Placed, String> {
         let mut tables = self.tables();
         if tables.fails {
             return Err("the database is away".into());
@@ -140,7 +127,41 @@ impl Orders for Database {
         Ok(Placed::Yes)
     }
 
+    async fn wait_at_gate(&self) {
+        if *self.gate.borrow() && !self.passes_gate {
+            self.tables().waiting += 1;
+            self.gate.subscribe().wait_for(|closed| !closed).await.ok();
+        }
+    }
+
+    /// How many have waited at the gate.
+    pub(super) fn waiting(&self) -> u32 {
+        self.tables().waiting
+    }
+
+    /// Begins another epoch: its number, and what is left at this moment.
+    pub(super) fn next_epoch(&self) -> (u32, u32) {
+        let mut tables = self.tables();
+        tables.epoch += 1;
+        (tables.epoch, tables.left)
+    }
+}
+
+impl Orders for Database {
+    type Error = String;
+
+    async fn place(&self, reservation: &Reservation) -> Result<Placed, String> {
+        if self.answers_late {
+            let placed = self.place_now(reservation);
+            self.wait_at_gate().await;
+            return placed;
+        }
+        self.wait_at_gate().await;
+        self.place_now(reservation)
+    }
+
     async fn expire(&self, reservation: &Reservation) -> Result<Expired, String> {
+        self.wait_at_gate().await;
         let mut tables = self.tables();
         if tables.fails {
             return Err("the database is away".into());

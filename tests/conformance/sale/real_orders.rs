@@ -1,36 +1,102 @@
-//! Orders in a real database: the code that users copy, on a PostgreSQL server.
+//! Orders in a real database.
 
+#[cfg(feature = "postgres")]
 #[allow(dead_code, reason = "the shop uses more of it")]
 #[path = "../../../examples/flash-sale/src/postgres.rs"]
 mod postgres;
 
-use leasehold::engine::Reach;
-use leasehold::kit::sale::{Begun, Expired, Orders as _, Placed, Rebuild, Terms};
+use std::fmt::Debug;
 
-use self::postgres::PostgresOrders;
+use leasehold::engine::Reach;
+use leasehold::kit::sale::{Begun, Expired, Orders, Placed, Rebuild, ReservationId, Terms};
+
 use super::{check, opened, reserve, reserved, sale, sales, standing, work};
 use crate::bench::{Ground, ms, until};
-use crate::servers::Postgres;
 use crate::{Group, cases};
 
-pub(super) fn group() -> Group {
-    let group = cases!("sale", sales, [orders_in_postgresql]);
-    Group { missing: Postgres::missing(), ..group }
+/// An order that is not paid, or is.
+pub(super) struct RealOrder {
+    pub(super) id: ReservationId,
+    pub(super) buyer: String,
+    pub(super) quantity: u32,
+    pub(super) paid: bool,
 }
 
-async fn orders_in_postgresql(mut ground: Ground) {
-    const STOCK: u32 = 30;
+/// What a shop does with its database beside what a worker does.
+pub(super) trait RealOrders: Orders<Error: Debug> {
+    /// True if it is paid, now or before.
+    async fn pay(&self, id: ReservationId) -> Result<bool, Self::Error>;
+
+    /// Begins another epoch, in which orders of earlier ones are refused: its number, what is left,
+    /// and the orders that there are.
+    async fn next_epoch(&self) -> Result<(u32, u32, Vec<RealOrder>), Self::Error>;
+}
+
+#[cfg(feature = "postgres")]
+impl RealOrders for postgres::PostgresOrders {
+    async fn pay(&self, id: ReservationId) -> Result<bool, Self::Error> {
+        self.pay(id).await
+    }
+
+    async fn next_epoch(&self) -> Result<(u32, u32, Vec<RealOrder>), Self::Error> {
+        let (epoch, left, orders) = self.next_epoch().await?;
+        let order = |order: postgres::Order| {
+            let postgres::Order { id, buyer, quantity, paid } = order;
+            RealOrder { id, buyer, quantity, paid }
+        };
+        Ok((epoch, left, orders.into_iter().map(order).collect()))
+    }
+}
+
+const STOCK: u32 = 30;
+
+#[cfg(feature = "postgres")]
+pub(super) fn in_postgresql() -> Group {
+    use self::postgres::PostgresOrders;
+    use crate::servers::Postgres;
+
+    /// The code that users copy.
+    async fn orders_in_postgresql(ground: Ground) {
+        let server = start(&ground, Postgres::start);
+        let orders = PostgresOrders::open(&server.url(), "x", STOCK).await.expect("a database");
+        orders_are_placed_once(ground, &orders, |statement| server.query(statement)).await;
+    }
+
+    Group { missing: Postgres::missing(), ..cases!("sale", sales, [orders_in_postgresql]) }
+}
+
+#[cfg(feature = "mysql")]
+pub(super) fn in_mariadb() -> Group {
+    use super::mariadb::MariaDbOrders;
+    use crate::servers::MariaDb;
+
+    async fn orders_in_mariadb(ground: Ground) {
+        let server = start(&ground, MariaDb::start);
+        let orders = MariaDbOrders::open(&server.url(), "x", STOCK).await.expect("a database");
+        orders_are_placed_once(ground, &orders, |statement| server.query(statement)).await;
+    }
+
+    Group { missing: MariaDb::missing(), ..cases!("sale", sales, [orders_in_mariadb]) }
+}
+
+fn start<S>(ground: &Ground, server: impl FnOnce() -> S) -> S {
     if ground.promises().reach == Reach::Process {
         // The server's answers take real time.
         tokio::time::resume();
     }
-    let server = Postgres::start();
-    let orders = PostgresOrders::open(&server.url(), "x", STOCK).await.expect("a database");
+    server()
+}
+
+async fn orders_are_placed_once<O: RealOrders>(
+    mut ground: Ground,
+    orders: &O,
+    query: impl Fn(&str) -> String,
+) {
     let rows = |state: &str| -> u32 {
-        let count = server.query(&format!("select count(*) from orders where state = '{state}'"));
+        let count = query(&format!("select count(*) from orders where state = '{state}'"));
         count.parse().expect("a number")
     };
-    let left = || server.query("select n from sales");
+    let left = || query("select n from sales");
     let first = opened(&ground.client().await, &Terms::new(STOCK).pay_within(ms(4000))).await;
     let mut ids = Vec::new();
     for number in 0..20 {
@@ -38,8 +104,8 @@ async fn orders_in_postgresql(mut ground: Ground) {
     }
     // Two workers place the same reservations at the same time.
     let second = sale(&ground.client().await);
-    let (workers, both) = ((first.worker(), second.worker()), (&orders, &orders));
-    let (one, two) = tokio::join!(workers.0.run_once(both.0), workers.1.run_once(both.1));
+    let workers = (first.worker(), second.worker());
+    let (one, two) = tokio::join!(workers.0.run_once(orders), workers.1.run_once(orders));
     assert_eq!(one.expect("an answer").placed + two.expect("an answer").placed, 20);
     assert_eq!((rows("unpaid"), left()), (20, "10".to_owned()), "each of them once");
     // Twelve are paid, of which the sale is told of six.
@@ -49,8 +115,11 @@ async fn orders_in_postgresql(mut ground: Ground) {
             first.pay(reservation.id).await.expect("an answer");
         }
     }
+    assert!(orders.pay(ids[0].id).await.expect("the database"), "paid before");
+    // Two workers end the same orders at the same time.
     until("the others are over", async || {
-        first.worker().run_once(&orders).await.expect("an answer");
+        let (one, two) = tokio::join!(workers.0.run_once(orders), workers.1.run_once(orders));
+        assert_eq!((one.expect("an answer").failed, two.expect("an answer").failed), (0, 0));
         let now = first.figures().await.expect("an answer").expect("a sale");
         (now.paid, now.returned) == (12, 8)
     })
@@ -80,7 +149,7 @@ async fn orders_in_postgresql(mut ground: Ground) {
     for number in 0..18 {
         reserved(reserve(&second, &format!("c{number}"), 1).await);
     }
-    work(&second, &orders).await;
+    work(&second, orders).await;
     assert_eq!((rows("unpaid") + rows("paid"), left()), (STOCK, "0".to_owned()));
     assert_eq!(standing(&second, stale.id).await, None);
     check(&second, STOCK.into()).await;

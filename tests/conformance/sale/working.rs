@@ -18,6 +18,8 @@ pub(super) fn group() -> Group {
             a_payment_and_an_expiry_have_one_winner,
             a_payment_that_the_database_knows_of_counts,
             a_cancelled_order_is_never_placed_late,
+            an_order_that_has_ended_meanwhile_stays_ended,
+            two_workers_that_end_the_same_order_return_it_once,
             what_the_database_refuses_comes_back,
             what_fails_again_and_again_is_a_dead_letter,
             a_worker_is_followed_by_another,
@@ -178,6 +180,53 @@ async fn a_cancelled_order_is_never_placed_late(mut ground: Ground) {
     assert_eq!((database.order(reservation.id), database.left()), (Some(Order::Expired), 1));
     assert_eq!(standing(&sale, reservation.id).await, Some(Standing::Released));
     check(&sale, 1).await;
+}
+
+async fn an_order_that_has_ended_meanwhile_stays_ended(mut ground: Ground) {
+    let client = ground.client().await;
+    let sale = opened(&client, &Terms::new(1)).await;
+    let database = Database::new(1);
+    let reservation = reserved(reserve(&sale, "a", 1).await);
+    // A worker is slow: it has placed the order, and tells the sale when all is over.
+    let gate = database.close_gate();
+    let slow = tokio::spawn({
+        let (sale, database) = (super::sale(&ground.client().await), database.answering_late());
+        async move { sale.worker().run_once(&database).await }
+    });
+    until("it is placed", async || database.waiting() == 1).await;
+    assert_eq!(database.order(reservation.id), Some(Order::Unpaid));
+    sale.cancel(reservation.id).await.expect("an answer");
+    work(&sale, &database.past_gate()).await;
+    drop(gate);
+    soon("the slow worker", slow).await.expect("no panic").expect("an answer");
+    assert_eq!((database.order(reservation.id), database.left()), (Some(Order::Expired), 1));
+    assert_eq!(standing(&sale, reservation.id).await, Some(Standing::Released));
+    check(&sale, 1).await;
+}
+
+async fn two_workers_that_end_the_same_order_return_it_once(mut ground: Ground) {
+    let client = ground.client().await;
+    let sale = opened(&client, &Terms::new(3)).await;
+    let database = Database::new(3);
+    let ids = [reserve(&sale, "a", 1).await, reserve(&sale, "b", 1).await].map(|told| reserved(told).id);
+    work(&sale, &database).await;
+    for id in ids {
+        assert_eq!(sale.cancel(id).await.expect("an answer"), Some(Standing::Ending));
+    }
+    // Both have read them, and tell the database, before one of them tells the sale.
+    let gate = database.close_gate();
+    let mut workers = JoinSet::new();
+    for _ in 0..2 {
+        let (sale, database) = (super::sale(&ground.client().await), database.clone());
+        workers.spawn(async move { sale.worker().run_once(&database).await.expect("an answer").released });
+    }
+    until("both are about to end both", async || database.waiting() == 4).await;
+    drop(gate);
+    let released = soon("the workers", workers.join_all()).await;
+    assert_eq!(released.into_iter().sum::<u64>(), 2);
+    let now = sale.figures().await.expect("an answer").expect("a sale");
+    assert_eq!((now.available, now.returned, database.left()), (3, 2, 3), "{now:?}");
+    check(&sale, 3).await;
 }
 
 async fn what_the_database_refuses_comes_back(mut ground: Ground) {

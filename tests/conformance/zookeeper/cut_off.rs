@@ -1,10 +1,10 @@
 //! A member that is cut off from the others, while clients still reach it.
 
-use leasehold::{Loss, Standing};
+use leasehold::Standing;
 
-use super::members::within;
 use super::*;
-use crate::bench::{ms, not_within};
+use crate::bench::ms;
+use crate::members::a_side_that_is_cut_off_is_granted_nothing;
 use crate::servers::{Cut, DividedEnsemble};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
@@ -46,43 +46,11 @@ async fn a_follower_whose_lines_break_grants_nothing(mut ground: Ground) {
 }
 
 async fn grants_nothing(ground: &mut Ground, ensemble: &DividedEnsemble, member: usize, how: Cut) {
-    // One client is on each side. Each has something, and wants what the other has. Those who are
-    // many elect a leader meanwhile, which takes them longer than the session of the other.
+    // An election takes longer than the session of those who are cut off.
     let inside = patient(ground, &ensemble.hosts(&[member]), "4s").await;
     let outside = patient(ground, &ensemble.hosts(&[(member + 1) % 3, (member + 2) % 3]), "30s").await;
-    let lease = ms(30_000);
-    let (lost, kept) = (lock(&inside, "lost", lease).await, lock(&outside, "kept", lease).await);
-    let waiting = wait(&outside, "lost", lease).await;
-    ensemble.cut_off(member, how);
-    let mutex = inside.mutex("kept").expect("a name").lease(lease);
-    let mut asks = tokio::spawn(async move { mutex.lock().await });
-    let mutex = inside.mutex("free").expect("a name").lease(lease);
-    let mut asks_for_more = tokio::spawn(async move { mutex.lock().await });
-    // It learns of its loss by its own clock, before anybody else can hold the name.
-    assert_eq!(within("the loss", lost.lost()).await, Loss::Deadline);
-    assert!(!waiting.is_finished(), "two held the name");
-    let next = within("its turn", waiting).await.expect("no panic").expect("granted");
-    assert!(next.token() > lost.token());
-    drop(lost);
-    // Those who are many go on, and for longer than a session; the other gets nothing.
-    for _ in 0..5 {
-        within("a lock", lock(&outside, "free", lease)).await.release().await.expect("held");
-        not_within(ms(700), "a member that is cut off grants", &mut asks).await;
-        not_within(ms(700), "a member that is cut off grants", &mut asks_for_more).await;
-    }
-    assert!(kept.is_held() && next.is_held(), "those who are many lost a claim");
-    ensemble.heal();
-    within("the release", next.release()).await.expect("held");
-    within("the release", kept.release()).await.expect("held");
-    for asked in [asks, asks_for_more] {
-        // A call that was not answered in time is an error, and no claim.
-        if let Ok(guard) = within("its turn", asked).await.expect("no panic") {
-            guard.release().await.expect("held");
-        }
-    }
-    for name in ["lost", "kept", "free"] {
-        within("a lock", lock(&inside, name, lease)).await.release().await.expect("held");
-    }
+    let (cut_off, heal) = (|| ensemble.cut_off(member, how), || ensemble.heal());
+    a_side_that_is_cut_off_is_granted_nothing(&inside, &outside, ms(30_000), cut_off, heal).await;
 }
 
 /// How many sessions a member serves.

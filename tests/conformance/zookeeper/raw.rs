@@ -5,12 +5,12 @@ use std::sync::Arc;
 use leasehold::{Error, Loss};
 
 use super::*;
-use crate::bench::{Setup, ms, not_within, refuses, soon};
-use crate::engines::zookeeper::{Raw, RawServer};
+use crate::bench::{ms, not_within, refuses, soon};
+use crate::engines::zookeeper::raw;
 
 /// Cases of this mode, and those of every engine that it can run.
 pub(super) fn groups() -> Vec<Group> {
-    let with = |option| Arc::new(Raw { option }) as Arc<dyn Setup>;
+    let with = |option| Arc::new(raw(option));
     // What this mode does not promise: names that can be listed, names of any kind, and cells.
     let promised = |mut group: Group| {
         let other = ["tells_names_apart"];
@@ -84,14 +84,9 @@ fn kazoo_cases() -> Group {
     cases!("raw_kazoo", [nodes_are_called_as_kazoo_calls_them, observers_are_refused])
 }
 
-fn server(ground: &Ground) -> &ZooKeeper {
-    &ground.bench_of::<RawServer>().server
-}
-
 /// The nodes below a name that have numbers, the first one first.
 fn contenders(ground: &Ground, name: &str) -> Vec<String> {
-    let whole = &ground.bench_of::<RawServer>().path;
-    let path = format!("/{}/{name}", whole.split('?').next().expect("a path"));
+    let path = format!("{}/{name}", path(ground));
     // The servers delete a directory that is empty.
     let listed = server(ground).try_cli(&["ls", "-R", &path]).unwrap_or_default();
     let number = |node: &str| node.len().checked_sub(10).and_then(|at| node.get(at..)).map(str::to_owned);

@@ -31,8 +31,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
 
 /// The path that the nodes of a case are under.
 fn path(ground: &Ground, rest: &str) -> String {
-    let whole = &ground.bench_of::<SingleServer>().path;
-    format!("/{}/{rest}", whole.split('?').next().expect("a path"))
+    format!("{}/{rest}", super::path(ground))
 }
 
 /// The nodes below a path, whole.
@@ -219,7 +218,7 @@ fn figure(ground: &Ground, name: &str) -> u64 {
 
 /// What holding costs is the session's, not the names'.
 async fn a_client_that_holds_a_thousand_names_is_hardly_heard(ground: Ground) {
-    ground.bench_of::<SingleServer>().server.spoil();
+    ground.bench_of::<Under<ZooKeeper>>().store.spoil();
     let before = (figure(&ground, "zk_num_alive_connections"), figure(&ground, "zk_watch_count"));
     // As it is unless a URL says otherwise.
     let client = connect(&ground.url().replace("session_timeout=4s", "session_timeout=10s")).await;

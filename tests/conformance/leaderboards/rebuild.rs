@@ -1,0 +1,138 @@
+//! Boards that are built anew from the source of truth.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use leasehold::Error;
+use leasehold::kit::leaderboards::RebuildEntry;
+use tokio::task::JoinSet;
+
+use super::{board, check, stored};
+use crate::bench::{Ground, ms, soon, until};
+use crate::cancel::poll_and_drop;
+use crate::wire::Fault;
+
+pub(super) fn entries(count: i64) -> impl Iterator<Item = RebuildEntry> + Clone {
+    (0..count).map(|number| RebuildEntry::new(format!("{number:04}"), 10_000 - number))
+}
+
+pub(super) async fn a_board_is_rebuilt_in_one_step(mut ground: Ground) {
+    let (one, two) = (board(&ground.client().await), board(&ground.client().await));
+    let engine = ground.engine().await;
+    for number in 0..30 {
+        one.set(format!("old{number}"), number).await.expect("set");
+    }
+    two.rank("old3").await.expect("an answer");
+    assert_eq!(two.rebuild(entries(300)).await.expect("built"), 300);
+    let book: BTreeMap<String, i64> =
+        (0..300).map(|number| (format!("{number:04}"), 10_000 - number)).collect();
+    for board in [&one, &two] {
+        check(board, &book).await;
+        assert_eq!(board.rank("old3").await.expect("an answer"), None);
+    }
+    let cells = stored(&*engine).await;
+    // Times that the source of truth knows decide between equal scores.
+    let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds);
+    let three = [("c", 1), ("b", 2), ("a", 3)]
+        .map(|(member, time)| RebuildEntry::new(member, 5).reached_at(at(time)));
+    assert_eq!(one.rebuild(three).await.expect("built"), 3);
+    two.set("0", 5).await.expect("set");
+    let members: Vec<String> =
+        two.top(9).await.expect("an answer").into_iter().map(|ranked| ranked.member).collect();
+    assert_eq!(members, ["c", "b", "a", "0"]);
+    assert!(cells > 300 && stored(&*engine).await == 6, "{cells} cells");
+    assert_eq!(one.rebuild([]).await.expect("built"), 0);
+    assert_eq!((two.count().await.expect("an answer"), stored(&*engine).await), (0, 2));
+}
+
+pub(super) async fn no_score_is_lost_while_a_board_is_rebuilt(mut ground: Ground) {
+    let (builder, reader) = (board(&ground.client().await), board(&ground.client().await));
+    builder.rebuild(entries(40)).await.expect("built");
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut tasks = JoinSet::new();
+    for writer in 0..2 {
+        let (board, stop) = (board(&ground.client().await), Arc::clone(&stop));
+        tasks.spawn(async move {
+            // What was acknowledged last, and when it was asked for.
+            let mut acknowledged = None;
+            for number in 0.. {
+                if stop.load(Ordering::Acquire) {
+                    break;
+                }
+                let asked = tokio::time::Instant::now();
+                // Behind all others.
+                match board.set(format!("writer{writer}"), -number).await {
+                    Ok(_) => acknowledged = Some((number, asked)),
+                    Err(error) => assert!(matches!(error, Error::Unavailable { .. }), "{error}"),
+                }
+                tokio::time::sleep(ms(1)).await;
+            }
+            (writer, acknowledged)
+        });
+    }
+    let looking = {
+        let stop = Arc::clone(&stop);
+        tokio::spawn(async move {
+            while !stop.load(Ordering::Acquire) {
+                let count = reader.count().await.expect("an answer");
+                assert!((40..=42).contains(&count) || (100..=102).contains(&count), "{count} members");
+                let rank = reader.rank("0007").await.expect("an answer").expect("on both boards");
+                assert!(rank.place == 8 && rank.score == 9993, "{rank:?}");
+                tokio::time::sleep(ms(1)).await;
+            }
+        })
+    };
+    let mut built = tokio::time::Instant::now();
+    for round in 0..3 {
+        builder.rebuild(entries(if round % 2 == 0 { 100 } else { 40 })).await.expect("built");
+        built = tokio::time::Instant::now();
+        for writer in ["writer0", "writer1"] {
+            // The second change after one that is seen now was asked for later than now.
+            let mut first = None;
+            until("writers went on", async || {
+                let found = builder.get(writer).await.expect("an answer");
+                first = first.or(found);
+                first.zip(found).is_some_and(|(first, found)| found <= first - 2)
+            })
+            .await;
+        }
+    }
+    stop.store(true, Ordering::Release);
+    soon("the reader ends", looking).await.expect("no panic");
+    for (writer, acknowledged) in soon("the writers end", tasks.join_all()).await {
+        let (number, asked) = acknowledged.expect("something was written");
+        assert!(asked >= built, "it was written after the last rebuild");
+        let found = builder.get(format!("writer{writer}")).await.expect("an answer").expect("a score");
+        assert!(-found >= number, "{found} is before {number}");
+    }
+}
+
+pub(super) async fn a_dropped_rebuild_leaves_the_old_board(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let (cut, whole) = (board(&client), board(&ground.client().await));
+    let engine = ground.engine().await;
+    whole.set("ada", 1).await.expect("set");
+    wire.set(Fault::Stutter);
+    for depth in 0..16 {
+        poll_and_drop(cut.rebuild(entries(40)), depth).await;
+        let count = whole.count().await.expect("an answer");
+        assert!([1, 40].contains(&count), "{count} members");
+        if count == 40 {
+            break;
+        }
+    }
+    wire.set(Fault::None);
+    // Writers go on as soon as it is given up, and the next rebuild deletes what was left.
+    until("it is rebuilt", async || match whole.rebuild(entries(3)).await {
+        Ok(count) => count == 3,
+        Err(error) => {
+            assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+            false
+        }
+    })
+    .await;
+    until("nothing else is left", async || stored(&*engine).await == 5).await;
+}
