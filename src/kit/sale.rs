@@ -17,6 +17,7 @@
 //! it has sold. The database decides; [`Sale::rebuild`] begins a new epoch from what it says.
 
 mod answer;
+mod batch;
 mod bucket;
 mod figures;
 mod head;
@@ -39,7 +40,7 @@ pub use self::bucket::ReservationId;
 pub use self::figures::{Difference, Figures, Ledger};
 pub use self::orders::{Expired, Orders, Placed};
 pub use self::rebuild::{Begun, Rebuild};
-pub use self::reserve::Reserve;
+pub use self::reserve::{Part, Reserve};
 pub use self::sell::{LONGEST_BUYER, Sale};
 pub use self::terms::{LARGEST_STOCK, MOST_SHARDS, Terms};
 pub use self::worker::{Worked, Worker};

@@ -8,6 +8,7 @@ mod mariadb;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod real_orders;
 mod selling;
+mod together;
 mod working;
 
 use leasehold::Client;
@@ -19,6 +20,7 @@ use crate::bench::{Ground, refuses, until};
 pub(crate) fn groups() -> Vec<Group> {
     vec![
         selling::group(),
+        together::group(),
         working::group(),
         losses::group(),
         crashes::group(),

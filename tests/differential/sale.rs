@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold::engine::{CellValue, Rule as _, Swap, Write};
-use leasehold::kit::sale::{Expired, Orders, Placed, Reservation, ReservationId, Reserve, Terms};
+use leasehold::kit::sale::{Expired, Orders, Part, Placed, Reservation, ReservationId, Reserve, Terms};
 use leasehold::{Family, Name};
 use libtest_mimic::Failed;
 
@@ -96,15 +96,31 @@ async fn compare() -> Result<(), Failed> {
             let quantity = if dice.roll(12) == 0 { 1 + dice.roll(9) as u32 } else { quantity };
             let name = if buyer == 7 { "é".repeat(100) } else { format!("buyer{buyer}") };
             let epoch = if dice.roll(30) == 0 { 2 } else { 1 };
-            let rule = Reserve::new(epoch, (shards, buckets), id, &name, quantity);
-            let (shard, bucket) = rule.place();
-            let cells =
-                [format!("head/{shard}"), format!("buyer/{name}"), format!("bucket/{shard}/{bucket}")]
-                    .map(|part| Name::new(Family::Cell, format!("sale/{{x}}/{part}")).expect("a name"));
+            let mut rule = Reserve::new(epoch, (shards, buckets));
+            assert!(rule.add(id, &name, quantity), "there is room for one");
+            let shard = rule.shard_of(id);
+            // Others go along, until there is no room for another.
+            for _ in 0..[0, 1, 4, 30][dice.roll(4) as usize] {
+                let (other, buyer, quantity) = (dice.roll(1 << 31), dice.roll(20), 1 + dice.roll(3) as u32);
+                let known = ids.get(other as usize % 64).filter(|_| dice.roll(4) == 0);
+                let (id, buyer, quantity) =
+                    known.copied().unwrap_or((ReservationId(other.into()), buyer, quantity));
+                if rule.shard_of(id) == shard && !rule.add(id, &format!("buyer{buyer}"), quantity) {
+                    *tally.entry("full").or_default() += 1;
+                    break;
+                }
+            }
+            let cell = |part: String| Name::new(Family::Cell, format!("sale/{{x}}/{part}")).expect("a name");
+            let cells: Vec<Name> = std::iter::once(cell(format!("head/{shard}")))
+                .chain(rule.parts().iter().map(|part| match part {
+                    Part::Buyer(name) => cell(format!("buyer/{name}")),
+                    Part::Bucket(bucket) => cell(format!("bucket/{shard}/{bucket}")),
+                }))
+                .collect();
             let found = engine.read(&cells).await.expect("an answer");
             let mut values: Vec<Option<Vec<u8>>> = found.cells.into_iter().map(|cell| cell.value).collect();
             if dice.roll(10) == 0 {
-                let spoiled = dice.roll(3) as usize;
+                let spoiled = dice.roll(values.len() as u64) as usize;
                 values[spoiled] = Some(dice.garbage(values[spoiled].as_deref()));
             }
             if dice.roll(60) == 0
@@ -128,7 +144,9 @@ async fn compare() -> Result<(), Failed> {
                 )
                 .into());
             }
-            *tally.entry(WORDS[usize::from(decision.answer[0])]).or_default() += 1;
+            for answer in decision.answer.chunks(14) {
+                *tally.entry(WORDS[usize::from(answer[0])]).or_default() += 1;
+            }
             if !decision.writes.is_empty() {
                 *tally.entry("written").or_default() += 1;
             }
@@ -146,7 +164,7 @@ async fn compare() -> Result<(), Failed> {
                         bytes: vec![0x83, 0, 0, 0, 0, 7],
                         lives: Duration::from_secs(60),
                     });
-                    let version = engine.read(&cells[2..]).await.expect("an answer").cells[0].version;
+                    let version = engine.read(&cells[2..3]).await.expect("an answer").cells[0].version;
                     if version == 0 {
                         let swap = Swap { name: cells[2].clone(), version, write };
                         engine.swap(vec![swap]).await.expect("an answer");
@@ -157,7 +175,7 @@ async fn compare() -> Result<(), Failed> {
         }
     }
     eprintln!("{STEPS} steps of reservations: {tally:?}");
-    let unseen: Vec<_> = WORDS.iter().filter(|what| !tally.contains_key(*what)).collect();
+    let unseen: Vec<_> = WORDS.iter().chain(&["full"]).filter(|what| !tally.contains_key(*what)).collect();
     assert!(unseen.is_empty(), "never happened: {unseen:?}");
     Ok(())
 }

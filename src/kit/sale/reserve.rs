@@ -1,21 +1,42 @@
-//! The rule of a reservation: a pure step over the head of a shard, a buyer and a bucket.
+//! The rule of reservations: a pure step over the head of a shard, and the buyers and buckets of
+//! those who ask.
 
 use super::bucket::{self, Bucket, Found, Record, ReservationId, State, encode_buyer, units_of_buyer};
 use super::head::{Head, Layout};
 use crate::claim::Micros;
 use crate::client::cell::TypedRule;
-use crate::engine::{Decision, Rule, Twin, Write};
+use crate::engine::{Decision, MOST_CELLS, Rule, Twin, Write};
 
-/// Takes units for a buyer, writes the reservation and puts it before the workers; or says why not.
+/// Takes units for those who ask, one after the other: writes the reservation and puts it before
+/// the workers, or says why not.
 ///
-/// Its cells are the head of the reservation's shard, the buyer, and the reservation's bucket. It
-/// can be repeated with the same number without harm.
+/// All of them are in one shard. Its first cell is the head of that shard; [`Reserve::parts`] are
+/// the others. It can be repeated with the same numbers without harm.
 #[derive(Clone, Debug)]
 pub struct Reserve {
-    pub(super) layout: Layout,
-    pub(super) number: u128,
-    pub(super) buyer: String,
-    pub(super) quantity: u32,
+    layout: Layout,
+    requests: Vec<Request>,
+    parts: Vec<Part>,
+}
+
+/// One who asks.
+#[derive(Clone, Debug)]
+struct Request {
+    number: u128,
+    quantity: u32,
+    bucket: u16,
+    /// Which of the cells are its own.
+    buyer_cell: usize,
+    bucket_cell: usize,
+}
+
+/// A cell of the step, beside the head of the shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What a buyer has.
+    Buyer(String),
+    /// The bucket of a shard with this number.
+    Bucket(u16),
 }
 
 /// What a reservation came to.
@@ -49,119 +70,188 @@ pub(crate) enum Reserved {
 }
 
 impl Reserve {
-    /// A reservation in a sale with this epoch and so many shards, of which each has so many
+    /// Nobody asks yet, in a sale with this epoch and so many shards, of which each has so many
     /// buckets.
-    pub fn new(
-        epoch: u32,
-        (shards, buckets): (u8, u16),
-        id: ReservationId,
-        buyer: impl Into<String>,
-        quantity: u32,
-    ) -> Reserve {
-        Reserve { layout: Layout { epoch, shards, buckets }, number: id.0, buyer: buyer.into(), quantity }
+    pub fn new(epoch: u32, (shards, buckets): (u8, u16)) -> Reserve {
+        Reserve::of(Layout { epoch, shards, buckets })
     }
 
-    /// The numbers of its shard and of its bucket there.
-    pub fn place(&self) -> (u8, u16) {
-        self.layout.place(self.number)
+    pub(super) fn of(layout: Layout) -> Reserve {
+        Reserve { layout, requests: Vec::new(), parts: Vec::new() }
     }
 
-    fn decide(&self, values: &[Option<&[u8]>], now: Micros) -> (Vec<Write>, Reserved) {
-        let no = |answer| (Vec::new(), answer);
-        let cell = |number: usize| values.get(number).copied().flatten();
-        let Some(bytes) = cell(0) else { return no(Reserved::NoSale) };
-        let Some(mut head) = Head::decode(bytes) else { return no(Reserved::Foreign) };
+    /// Somebody asks, behind the others. False if there is no room for the cells: then nothing has
+    /// changed.
+    pub fn add(&mut self, id: ReservationId, buyer: &str, quantity: u32) -> bool {
+        let known = self.parts.len();
+        let bucket = self.layout.place(id.0).1;
+        let buyer_cell = self.cell(Part::Buyer(buyer.to_owned()));
+        let bucket_cell = self.cell(Part::Bucket(bucket));
+        let fits = self.parts.len() < MOST_CELLS;
+        if fits {
+            self.requests.push(Request { number: id.0, quantity, bucket, buyer_cell, bucket_cell });
+        } else {
+            self.parts.truncate(known);
+        }
+        fits
+    }
+
+    /// The shard of a reservation.
+    pub fn shard_of(&self, id: ReservationId) -> u8 {
+        self.layout.place(id.0).0
+    }
+
+    /// The number of a cell. The head is number 0.
+    fn cell(&mut self, part: Part) -> usize {
+        let known = self.parts.iter().position(|known| *known == part);
+        let at = known.unwrap_or_else(|| {
+            self.parts.push(part);
+            self.parts.len() - 1
+        });
+        at + 1
+    }
+
+    /// The cells after the head.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    fn buyer(&self, request: &Request) -> &str {
+        match self.parts.get(request.buyer_cell - 1) {
+            Some(Part::Buyer(buyer)) => buyer,
+            _ => "",
+        }
+    }
+
+    fn decide(&self, values: &[Option<&[u8]>], now: Micros) -> (Vec<Write>, Vec<Reserved>) {
+        let to_all = |answer: Reserved| (Vec::new(), vec![answer; self.requests.len()]);
+        let Some(bytes) = values.first().copied().flatten() else { return to_all(Reserved::NoSale) };
+        let Some(mut head) = Head::decode(bytes) else { return to_all(Reserved::Foreign) };
         if head.layout != self.layout {
-            return no(Reserved::Elsewhere(head.layout));
+            return to_all(Reserved::Elsewhere(head.layout));
         }
         if head.rebuilding {
-            return no(Reserved::Rebuilding);
+            return to_all(Reserved::Rebuilding);
         }
-        let epoch = head.layout.epoch;
-        let mut bucket = cell(2);
+        let mut cells = Working { given: values, written: vec![None; values.len()] };
+        let before = head.taken;
+        let answers =
+            self.requests.iter().map(|request| self.reserve(request, &mut head, &mut cells, now)).collect();
+        if head.taken == before {
+            return (Vec::new(), answers);
+        }
+        cells.write(0, head.encode());
+        let writes = cells.written.into_iter();
+        (writes.map(|bytes| bytes.map_or(Write::Keep, |bytes| head.put(bytes, now))).collect(), answers)
+    }
+
+    fn reserve(&self, request: &Request, head: &mut Head, cells: &mut Working<'_>, now: Micros) -> Reserved {
+        let Request { number, quantity, .. } = *request;
+        let (epoch, left, name) = (head.layout.epoch, head.available, self.buyer(request));
+        let mut bucket = cells.read(request.bucket_cell);
         if let Some(bytes) = bucket {
             match Bucket::epoch(bytes) {
                 Some(found) if found < epoch => bucket = None,
                 Some(found) if found == epoch => {}
-                _ => return no(Reserved::Foreign),
+                _ => return Reserved::Foreign,
             }
         }
-        let left = head.available;
-        match bucket.map_or(Found::Nothing, |bytes| bucket::find(bytes, self.number)) {
+        match bucket.map_or(Found::Nothing, |bytes| bucket::find(bytes, number)) {
             Found::Nothing => {}
-            Found::Foreign => return no(Reserved::Foreign),
-            Found::Record { buyer, quantity, .. }
-                if buyer != self.buyer.as_bytes() || quantity != self.quantity =>
-            {
-                return no(Reserved::Mismatch);
+            Found::Foreign => return Reserved::Foreign,
+            Found::Record { buyer, quantity: had, .. } if buyer != name.as_bytes() || had != quantity => {
+                return Reserved::Mismatch;
             }
             // Asked before: the sale may be over by now, and the answer is the same.
             Found::Record { state, deadline, .. } => {
-                let pay_within = deadline.saturating_sub(now);
-                return no(Reserved::There { state, left, pay_within });
+                return Reserved::There { state, left, pay_within: deadline.saturating_sub(now) };
             }
         }
         if now < head.opens {
-            return no(Reserved::NotOpen { opens_in: head.opens - now });
+            return Reserved::NotOpen { opens_in: head.opens - now };
         }
         if now >= head.closes {
-            return no(Reserved::Over);
+            return Reserved::Over;
         }
-        let Some(units) = units_of_buyer(epoch, cell(1)) else { return no(Reserved::Foreign) };
-        if u64::from(units) + u64::from(self.quantity) > u64::from(head.limit) {
-            return no(Reserved::LimitReached { left: head.limit.saturating_sub(units) });
+        let Some(units) = units_of_buyer(epoch, cells.read(request.buyer_cell)) else {
+            return Reserved::Foreign;
+        };
+        if u64::from(units) + u64::from(quantity) > u64::from(head.limit) {
+            return Reserved::LimitReached { left: head.limit.saturating_sub(units) };
         }
-        if left < self.quantity {
-            return no(Reserved::TooFew { left });
+        if left < quantity {
+            return Reserved::TooFew { left };
         }
-        head.available = left - self.quantity;
-        head.units.reserved = head.units.reserved.saturating_add(self.quantity);
-        head.taken += u64::from(self.quantity);
-        head.set_pending(self.layout.place(self.number).1, true);
         let record = Record {
-            number: self.number,
+            number,
             state: State::Reserved,
             attempts: 0,
-            quantity: self.quantity,
+            quantity,
             deadline: now + head.pay_within,
-            buyer: self.buyer.clone(),
+            buyer: name.to_owned(),
         };
         let mut bytes = bucket.map_or_else(|| Bucket { epoch, records: Vec::new() }.encode(), <[u8]>::to_vec);
         bytes.extend(record.encode());
-        let writes = vec![
-            head.put(head.encode(), now),
-            head.put(encode_buyer(epoch, units + self.quantity), now),
-            head.put(bytes, now),
-        ];
-        let (left, pay_within) = (head.available, head.pay_within);
-        (writes, Reserved::There { state: State::Reserved, left, pay_within })
+        cells.write(request.bucket_cell, bytes);
+        cells.write(request.buyer_cell, encode_buyer(epoch, units + quantity));
+        head.available = left - quantity;
+        head.units.reserved = head.units.reserved.saturating_add(quantity);
+        head.taken += u64::from(quantity);
+        head.set_pending(request.bucket, true);
+        Reserved::There { state: State::Reserved, left: head.available, pay_within: head.pay_within }
+    }
+}
+
+/// The cells as those leave them who came before.
+struct Working<'a> {
+    given: &'a [Option<&'a [u8]>],
+    written: Vec<Option<Vec<u8>>>,
+}
+
+impl Working<'_> {
+    fn read(&self, cell: usize) -> Option<&[u8]> {
+        let written = self.written.get(cell).and_then(Option::as_deref);
+        written.or_else(|| self.given.get(cell).copied().flatten())
+    }
+
+    fn write(&mut self, cell: usize, bytes: Vec<u8>) {
+        if let Some(written) = self.written.get_mut(cell) {
+            *written = Some(bytes);
+        }
     }
 }
 
 impl Rule for Reserve {
     fn step(&self, values: &[Option<&[u8]>], now: Micros) -> Decision {
-        let (writes, answer) = self.decide(values, now);
-        Decision { writes, answer: encode(&answer) }
+        let (writes, answers) = self.decide(values, now);
+        Decision { writes, answer: answers.iter().flat_map(encode).collect() }
     }
 
     fn twin(&self) -> Option<Twin> {
         let Layout { epoch, shards, buckets } = self.layout;
         let text = |number: u32| number.to_string().into_bytes();
-        let arguments = vec![
-            self.number.to_be_bytes().to_vec(),
-            self.buyer.clone().into_bytes(),
-            text(self.quantity),
-            text(self.layout.place(self.number).1.into()),
-            text(epoch),
-            text(shards.into()),
-            text(buckets.into()),
-        ];
+        // Cells have numbers from 1 in Lua.
+        let cell = |number: usize| (number + 1).to_string().into_bytes();
+        let mut arguments = vec![text(epoch), text(shards.into()), text(buckets.into())];
+        for request in &self.requests {
+            arguments.extend([
+                request.number.to_be_bytes().to_vec(),
+                self.buyer(request).as_bytes().to_vec(),
+                text(request.quantity),
+                text(request.bucket.into()),
+                cell(request.buyer_cell),
+                cell(request.bucket_cell),
+            ]);
+        }
         Some(Twin { script: include_str!("reserve.lua"), shortcut: None, arguments })
     }
 }
 
+/// Bytes of an answer to one who asks.
+const ANSWER: usize = 14;
+
 /// An answer: a word, a byte and two numbers.
-fn encode(answer: &Reserved) -> Vec<u8> {
+fn encode(answer: &Reserved) -> [u8; ANSWER] {
     let (word, byte, short, wide): (u8, u8, u32, u64) = match *answer {
         Reserved::Foreign => (0, 0, 0, 0),
         Reserved::There { state, left, pay_within } => (1, state.byte(), left, pay_within),
@@ -174,31 +264,41 @@ fn encode(answer: &Reserved) -> Vec<u8> {
         Reserved::Elsewhere(Layout { epoch, shards, buckets }) => (8, shards, epoch, buckets.into()),
         Reserved::Mismatch => (9, 0, 0, 0),
     };
-    [[word, byte].as_slice(), &short.to_be_bytes(), &wide.to_be_bytes()].concat()
+    let mut bytes = [0; ANSWER];
+    (bytes[0], bytes[1]) = (word, byte);
+    bytes[2..6].copy_from_slice(&short.to_be_bytes());
+    bytes[6..].copy_from_slice(&wide.to_be_bytes());
+    bytes
+}
+
+fn decode(answer: &[u8]) -> Option<Reserved> {
+    let [word, byte, numbers @ ..] = answer else { return None };
+    let (short, wide) = numbers.split_first_chunk::<4>()?;
+    let (short, wide) = (u32::from_be_bytes(*short), u64::from_be_bytes(wide.try_into().ok()?));
+    Some(match *word {
+        0 => Reserved::Foreign,
+        1 => Reserved::There { state: State::from_byte(*byte)?, left: short, pay_within: wide },
+        2 => Reserved::NotOpen { opens_in: wide },
+        3 => Reserved::Over,
+        4 => Reserved::LimitReached { left: short },
+        5 => Reserved::TooFew { left: short },
+        6 => Reserved::NoSale,
+        7 => Reserved::Rebuilding,
+        8 => {
+            let (epoch, shards, buckets) = (short, *byte, u16::try_from(wide).ok()?);
+            Reserved::Elsewhere(Layout { epoch, shards, buckets })
+        }
+        9 => Reserved::Mismatch,
+        _ => return None,
+    })
 }
 
 impl TypedRule for Reserve {
-    type Answer = Reserved;
+    /// An answer to each, in the order in which they were added.
+    type Answer = Vec<Reserved>;
 
-    fn read(&self, answer: &[u8]) -> Option<Reserved> {
-        let [word, byte, numbers @ ..] = answer else { return None };
-        let (short, wide) = numbers.split_first_chunk::<4>()?;
-        let (short, wide) = (u32::from_be_bytes(*short), u64::from_be_bytes(wide.try_into().ok()?));
-        Some(match *word {
-            0 => Reserved::Foreign,
-            1 => Reserved::There { state: State::from_byte(*byte)?, left: short, pay_within: wide },
-            2 => Reserved::NotOpen { opens_in: wide },
-            3 => Reserved::Over,
-            4 => Reserved::LimitReached { left: short },
-            5 => Reserved::TooFew { left: short },
-            6 => Reserved::NoSale,
-            7 => Reserved::Rebuilding,
-            8 => {
-                let (epoch, shards, buckets) = (short, *byte, u16::try_from(wide).ok()?);
-                Reserved::Elsewhere(Layout { epoch, shards, buckets })
-            }
-            9 => Reserved::Mismatch,
-            _ => return None,
-        })
+    fn read(&self, answer: &[u8]) -> Option<Vec<Reserved>> {
+        let answers = answer.chunks(ANSWER).map(decode).collect::<Option<Vec<_>>>()?;
+        (answers.len() == self.requests.len()).then_some(answers)
     }
 }

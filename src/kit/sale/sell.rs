@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::answer::{Answer, Payment, Reservation, Standing};
+use super::batch::{Batcher, Wish};
 use super::bucket::{Bucket, ReservationId, State};
 use super::head::{Head, Layout};
 use super::heads::{self, Ask, Heads};
-use super::reserve::{Reserve, Reserved};
+use super::reserve::Reserved;
 use super::settle::{Event, Settle, Settled};
 use super::store::Known;
-use super::terms::Terms;
+use super::terms::{MOST_SHARDS, Terms};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::engine::Cells;
@@ -50,6 +51,8 @@ pub struct Sale {
     /// What the names of all its cells start with: one hash tag, so one slot of a cluster.
     pub(super) prefix: Arc<str>,
     pub(super) known: Arc<Mutex<Known>>,
+    /// One for each shard.
+    pub(super) batchers: Arc<[Batcher; MOST_SHARDS as usize]>,
     sold_out_for: Duration,
 }
 
@@ -86,6 +89,7 @@ impl Client {
             name: name.as_ref().into(),
             prefix: prefix.into(),
             known: Arc::default(),
+            batchers: Arc::default(),
             sold_out_for: Duration::ZERO,
         };
         sale.buyer_cell(&"x".repeat(LONGEST_BUYER))?;
@@ -139,7 +143,8 @@ impl Sale {
         }
     }
 
-    /// Reserves units for a buyer: one round trip.
+    /// Reserves units for a buyer: one round trip, which those share that ask clones of a sale at
+    /// the same time.
     ///
     /// The id is the caller's: [`ReservationId::random`] for a new reservation, and the same as
     /// before to ask again when an answer was lost.
@@ -171,16 +176,15 @@ impl Sale {
             return Ok(Answer::SoldOut { left: 0 });
         }
         let Some(mut layout) = self.layout().await? else { return Ok(Answer::NoSale) };
+        let buyer: Arc<str> = buyer.into();
         for _ in 0..MOST_TRIES {
-            let rule = Reserve { layout, number: id.0, buyer: buyer.to_owned(), quantity };
-            let (shard, bucket) = layout.place(id.0);
-            let names = [self.head_cell(shard)?, self.buyer_cell(buyer)?, self.bucket_cell(shard, bucket)?];
-            match self.client.inner.update(&names, &Arc::new(rule)).await? {
+            let wish = Wish { layout, id, buyer: Arc::clone(&buyer), quantity };
+            match self.ask(wish).await? {
                 Reserved::There { state, pay_within, .. } => {
                     let reservation = Reservation {
                         id,
                         epoch: layout.epoch,
-                        buyer: buyer.to_owned(),
+                        buyer: String::from(&*buyer),
                         quantity,
                         standing: state.into(),
                         pay_within: Duration::from_micros(pay_within),
@@ -196,7 +200,7 @@ impl Sale {
                 Reserved::Over => return Ok(Answer::Over),
                 Reserved::LimitReached { left } => return Ok(Answer::LimitReached { left }),
                 Reserved::TooFew { left } if layout.shards == 1 => return Ok(self.sold_out(left, sent)),
-                Reserved::TooFew { .. } => match self.gather(layout, shard, quantity).await? {
+                Reserved::TooFew { .. } => match self.gather(layout, layout.place(id.0).0, quantity).await? {
                     heads::Answer::Yes => {}
                     heads::Answer::TooFew(left) => return Ok(self.sold_out(left, sent)),
                     heads::Answer::NoSale => return Ok(Answer::NoSale),

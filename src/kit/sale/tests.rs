@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::bucket::{Bucket, Record, ReservationId, State, units_of_buyer};
 use super::head::{Head, Layout};
 use super::heads::{self, Ask, Fill, Heads, Swept};
-use super::reserve::{Reserve, Reserved};
+use super::reserve::{Part, Reserve, Reserved};
 use super::settle::{Event, Settle, Settled};
 use super::terms::{MOST_SHARDS, Terms};
 use crate::claim::Micros;
@@ -96,11 +96,20 @@ impl World {
         places.flat_map(|(shard, number)| self.bucket(shard, number).records).collect()
     }
 
+    /// The step of some who ask together.
+    fn take(&mut self, shard: u8, rule: &Reserve) -> Vec<Reserved> {
+        let parts = rule.parts().iter().map(|part| match part {
+            Part::Buyer(name) => buyer(name),
+            Part::Bucket(number) => bucket(shard, *number),
+        });
+        let names: Vec<_> = std::iter::once(head(shard)).chain(parts).collect();
+        self.apply(&names, rule)
+    }
+
     fn reserve(&mut self, name: &str, quantity: u32, number: u128) -> Reserved {
-        let layout = self.layout();
-        let rule = Reserve { layout, number, buyer: name.to_owned(), quantity };
-        let (shard, place) = layout.place(number);
-        self.apply(&[head(shard), buyer(name), bucket(shard, place)], &rule)
+        let mut rule = Reserve::of(self.layout());
+        assert!(rule.add(ReservationId(number), name, quantity));
+        self.take(self.layout().place(number).0, &rule).remove(0)
     }
 
     fn gather(&mut self, home: u8, quantity: u32) -> heads::Answer {
@@ -312,6 +321,48 @@ fn units_are_never_made_or_lost() {
         "DeadPlacing to Reserved",
         "DeadExpiring to Expiring",
     ] {
+        assert!(seen.contains_key(what), "never happened: {what}");
+    }
+}
+
+#[test]
+fn who_asks_with_others_is_answered_as_if_alone() {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    for seed in 0..400 {
+        let mut dice = Dice(seed);
+        let stock = [0, 3, 12, 60][dice.roll(4) as usize];
+        let terms = Terms::new(stock)
+            .limit(1 + dice.roll(4) as u32)
+            .opens_in(Duration::from_secs(dice.roll(2)))
+            .open_for(Duration::from_secs(3));
+        let mut world = World::new(terms);
+        for _ in 0..20 {
+            world.now += [0, 1, SECOND / 3][dice.roll(3) as usize];
+            let mut rule = Reserve::of(world.layout());
+            let mut alone = World { cells: world.cells.clone(), terms: world.terms.clone(), ..world };
+            let mut one_by_one = Vec::new();
+            // Few numbers and buyers, so that some come twice, also in one step.
+            for _ in 0..=dice.roll(9) {
+                let (number, name) = (dice.roll(40).into(), format!("buyer{}", dice.roll(9)));
+                let quantity = 1 + dice.roll(3) as u32;
+                if !rule.add(ReservationId(number), &name, quantity) {
+                    *seen.entry("no room".into()).or_default() += 1;
+                    break;
+                }
+                one_by_one.push(alone.reserve(&name, quantity, number));
+            }
+            let together = world.take(0, &rule);
+            assert_eq!(together, one_by_one, "{rule:?}");
+            assert_eq!(world.cells, alone.cells, "{rule:?}");
+            world.check();
+            for answer in together {
+                let word = format!("{answer:?}");
+                *seen.entry(word.split([' ', '(']).next().unwrap_or("").into()).or_default() += 1;
+            }
+        }
+    }
+    eprintln!("{seen:?}");
+    for what in ["There", "TooFew", "LimitReached", "NotOpen", "Over", "Mismatch", "no room"] {
         assert!(seen.contains_key(what), "never happened: {what}");
     }
 }

@@ -68,9 +68,10 @@ fn an_earlier_epoch_changes_nothing() {
     // A second one that rebuilds the same epoch does not put back what was sold since.
     assert_eq!(world.heads(Ask::Resume { epoch: 2, shards: vec![[9, 0, 0]] }), heads::Answer::Epoch(2));
     world.terms = next;
-    let rule = Reserve { layout: old, number: 8, buyer: "b".into(), quantity: 1 };
-    let answer = world.apply(&[head(0), buyer("b"), bucket(0, 0)], &rule);
-    assert_eq!(answer, Reserved::Elsewhere(world.layout()));
+    let mut rule = Reserve::of(old);
+    rule.add(ReservationId(8), "b", 1);
+    let answers = world.apply(&[head(0), buyer("b"), bucket(0, 0)], &rule);
+    assert_eq!(answers, [Reserved::Elsewhere(world.layout())]);
     // What the buyer had in the earlier epoch does not count.
     assert!(matches!(world.buy("a", 1, 9), Reserved::There { .. }));
     world.check();
@@ -87,9 +88,10 @@ fn what_is_not_ours_is_seen() {
             world.cells = fresh.clone();
             world.cells.insert(name.clone(), garbage);
             let before = world.cells.clone();
-            let rule = Reserve::new(1, (1, 1), ReservationId(u128::from(u64::MAX)), "a", 1);
-            let answer = world.apply(&[head(0), buyer("a"), bucket(0, place)], &rule);
-            assert_eq!(answer, Reserved::Foreign, "{name}");
+            let mut rule = Reserve::new(1, (1, 1));
+            rule.add(ReservationId(u128::from(u64::MAX)), "a", 1);
+            let answers = world.apply(&[head(0), buyer("a"), bucket(0, place)], &rule);
+            assert_eq!(answers, [Reserved::Foreign], "{name}");
             let rule = Settle {
                 epoch: 1,
                 bucket: place,

@@ -1,0 +1,141 @@
+//! Callers of one process that ask at the same time, and share steps.
+
+use std::sync::Arc;
+
+use leasehold::engine::{CellValue, Swap, Write};
+use leasehold::kit::sale::{Answer, ReservationId, Sale, Terms};
+use leasehold::{Error, Family, Name};
+use tokio::task::JoinSet;
+
+use super::{check, id, opened, reserved, sales};
+use crate::bench::{Ground, ms, soon};
+use crate::wire::{Fault, Wire};
+use crate::{Group, cases};
+
+const CALLERS: u32 = 60;
+const STOCK: u32 = 500;
+
+pub(super) fn group() -> Group {
+    cases!(
+        "sale",
+        sales,
+        [
+            each_of_many_is_told_its_own_answer,
+            a_caller_that_leaves_takes_nobody_along,
+            many_that_are_not_answered_ask_again,
+        ]
+    )
+}
+
+/// A sale whose calls take longer than it takes another caller to come.
+async fn slow_sale(ground: &mut Ground) -> (Sale, Arc<Wire>) {
+    let _opened = opened(&ground.client().await, &Terms::new(STOCK).limit(2)).await;
+    let options = ground.options().call_limit(ms(2000));
+    let (client, wire) = ground.client_on_wire(options).await;
+    let sale = super::sale(&client);
+    // From now on it knows how the sale is laid out.
+    assert!(sale.find(id()).await.expect("an answer").is_none());
+    wire.set(Fault::Stutter);
+    (sale, wire)
+}
+
+fn quantity(number: u32) -> u32 {
+    1 + number % 3
+}
+
+async fn each_of_many_is_told_its_own_answer(mut ground: Ground) {
+    let (sale, wire) = slow_sale(&mut ground).await;
+    // The cell of one buyer is something else.
+    let name = Name::new(Family::Cell, "sale/{x}/buyer/b7").expect("a name");
+    let write = Write::Put(CellValue { bytes: b"something else".to_vec(), lives: ms(60_000) });
+    let spoiled = ground.engine().await.swap(vec![Swap { name, version: 0, write }]).await;
+    spoiled.expect("an answer");
+    let before = wire.calls();
+    let mut tasks = JoinSet::new();
+    for number in 0..CALLERS {
+        let sale = sale.clone();
+        tasks.spawn(async move {
+            let id = id();
+            (number, id, sale.reserve(format!("b{number}"), quantity(number), id).await)
+        });
+    }
+    let answers = soon("all are answered", tasks.join_all()).await;
+    let calls = wire.calls() - before;
+    assert!(calls * 2 < CALLERS as usize, "{calls} calls");
+    let mut taken = 0;
+    for (number, id, answer) in answers {
+        let there = sale.find(id).await.expect("an answer");
+        match answer {
+            Err(Error::Engine { .. }) if number == 7 => assert!(there.is_none()),
+            Ok(Answer::LimitReached { left: 2 }) if quantity(number) == 3 => assert!(there.is_none()),
+            Ok(Answer::Reserved(told)) if number != 7 && quantity(number) < 3 => {
+                let found = there.expect("it was reserved");
+                assert_eq!(
+                    (found.id, &*found.buyer, found.quantity),
+                    (id, &*format!("b{number}"), quantity(number))
+                );
+                assert_eq!((told.id, told.buyer, told.quantity), (found.id, found.buyer, found.quantity));
+                taken += u64::from(told.quantity);
+            }
+            other => panic!("caller {number}: {other:?}"),
+        }
+    }
+    assert_eq!(sale.figures().await.expect("an answer").expect("a sale").taken, taken);
+    check(&sale, STOCK.into()).await;
+}
+
+async fn a_caller_that_leaves_takes_nobody_along(mut ground: Ground) {
+    let (sale, wire) = slow_sale(&mut ground).await;
+    let mut stay = JoinSet::new();
+    let mut leave = Vec::new();
+    for number in 0..CALLERS {
+        let (sale, buyer) = (sale.clone(), format!("b{number}"));
+        if number % 3 == 0 {
+            stay.spawn(async move { sale.reserve(buyer, 1, id()).await });
+        } else {
+            leave.push(tokio::spawn(async move { sale.reserve(buyer, 1, id()).await }));
+        }
+    }
+    // They leave while they wait, while others take them along, and while they take others along.
+    for leaving in leave {
+        leaving.abort();
+        tokio::task::yield_now().await;
+    }
+    let answers = soon("those who stay are answered", stay.join_all()).await;
+    assert_eq!(answers.len(), CALLERS as usize / 3);
+    for answer in answers {
+        reserved(answer.expect("an answer"));
+    }
+    // Nobody is left in the way of whoever comes now.
+    wire.set(Fault::None);
+    for number in 0..10 {
+        reserved(super::reserve(&sale, &format!("late/{number}"), 1).await);
+    }
+    check(&sale, STOCK.into()).await;
+}
+
+async fn many_that_are_not_answered_ask_again(mut ground: Ground) {
+    let (sale, wire) = slow_sale(&mut ground).await;
+    let ids: Vec<ReservationId> = (0..CALLERS).map(|_| id()).collect();
+    let ask_all = || {
+        let mut tasks = JoinSet::new();
+        for (number, id) in ids.iter().copied().enumerate() {
+            let sale = sale.clone();
+            tasks.spawn(async move { sale.reserve(format!("b{number}"), 1, id).await });
+        }
+        soon("all are told", tasks.join_all())
+    };
+    for fault in [Fault::LoseAnswer, Fault::HangAnswer, Fault::Refuse, Fault::Hang] {
+        wire.set(fault);
+        for answer in ask_all().await {
+            assert!(matches!(answer, Err(Error::Unavailable { .. })), "{fault:?}: {answer:?}");
+        }
+    }
+    wire.set(Fault::None);
+    for answer in ask_all().await {
+        reserved(answer.expect("an answer"));
+    }
+    let taken = sale.figures().await.expect("an answer").expect("a sale").taken;
+    assert_eq!(taken, u64::from(CALLERS));
+    check(&sale, STOCK.into()).await;
+}
