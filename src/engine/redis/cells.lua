@@ -23,12 +23,14 @@ local function put(cell, bytes, lives) changes[cell] = { bytes, lives } end
 local function delete(cell) changes[cell] = false end
 
 local function write()
+  -- Texts of numbers are made once: they cost more than most commands.
+  local moment = next(changes) and text(time)
   for cell, change in pairs(changes) do
     local key = KEYS[cell]
     if change then
-      local version = text(math.max(versions[cell] + 1, time)) .. ' '
-      local lives = text(math.max(1, math.ceil(change[2] / 1000)))
-      call('SET', key, version .. change[1], 'PX', lives)
+      local version = versions[cell] < time and moment or text(versions[cell] + 1)
+      local lives = math.max(1, math.ceil(change[2] / 1000))
+      call('SET', key, version .. ' ' .. change[1], 'PX', lives)
     else
       call('DEL', key)
     end
