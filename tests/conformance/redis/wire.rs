@@ -337,10 +337,14 @@ async fn sections(client: Client, worker: u64, until: Instant, seen: Arc<StdMute
         };
         let granted = SystemClock.now().as_micros();
         tokio::task::yield_now().await;
-        let token = guard.token().get();
-        // What it holds for longer than its deadline it does not believe to hold.
-        let released = SystemClock.now().min(guard.deadline()).as_micros().max(granted);
-        seen.lock().expect("no panic").push(Section { worker, asked, granted, released, token, weight: 1 });
+        // What it holds for longer than its deadline it does not believe to hold, and a guard that
+        // was handed over at its deadline it never did.
+        let (now, deadline) = (SystemClock.now(), guard.deadline());
+        if deadline.as_micros() > granted {
+            let (released, token) = (now.min(deadline).as_micros(), guard.token().get());
+            let section = Section { worker, asked, granted, released, token, weight: 1 };
+            seen.lock().expect("no panic").push(section);
+        }
         guard.release().await.map_or_else(drop, drop);
     }
 }
