@@ -1,5 +1,6 @@
 //! A wire that is cut, reset, stalled and slow.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -297,7 +298,9 @@ async fn resets_at_any_instant_leave_nothing_behind(mut ground: Ground) {
     });
     let (mut taken, mut last) = (0, 0);
     let start = Instant::now();
-    while start.elapsed() < ms(4000) {
+    // On a busy machine it takes longer until there were enough of both.
+    while start.elapsed() < ms(4000) || taken <= 50 {
+        assert!(start.elapsed() < ms(40_000), "{taken} sections");
         match try_lock(&far).await {
             Ok(Some(guard)) => {
                 assert!(guard.token().get() > last, "tokens went back");
@@ -317,15 +320,15 @@ async fn resets_at_any_instant_leave_nothing_behind(mut ground: Ground) {
     stop.store(true, Ordering::Release);
     let resets = resetting.join().expect("no panic");
     took(&format!("{resets} resets and {taken} sections"), start.elapsed());
-    assert!(resets > 50 && taken > 50, "{resets} resets and {taken} sections");
+    assert!(resets > 50, "{resets} resets");
     free_within(&near, ms(3000)).await.release().await.expect("held");
     leave(ground.server(), [far, near]).await;
 }
 
 /// What one client does while its wire is faulty.
-async fn sections(client: Client, worker: u64, until: Instant, seen: Arc<StdMutex<Vec<Section>>>) {
+async fn sections(client: Client, worker: u64, stop: Arc<AtomicBool>, seen: Arc<StdMutex<Vec<Section>>>) {
     let mutex = client.mutex("x").expect("a name").lease(ms(1000));
-    while Instant::now() < until {
+    while !stop.load(Ordering::Acquire) {
         let asked = SystemClock.now().as_micros();
         let guard = match mutex.lock_for(ms(500)).await {
             Ok(Some(guard)) => guard,
@@ -349,7 +352,8 @@ async fn sections(client: Client, worker: u64, until: Instant, seen: Arc<StdMute
     }
 }
 
-/// One fault, and its end.
+/// One fault, and its end. Some are followed by a pause in which a busy machine can make a
+/// connection, and use it.
 fn hurt(proxy: &Proxy, dice: &mut Dice) {
     match dice.roll(8) {
         0 | 1 => proxy.reset(),
@@ -367,7 +371,8 @@ fn hurt(proxy: &Proxy, dice: &mut Dice) {
     let long = dice.roll(40) == 0;
     std::thread::sleep(dice.millis(if long { 1500 } else { 10 }));
     proxy.pass();
-    std::thread::sleep(dice.millis(30));
+    let pause = dice.roll(20) == 0;
+    std::thread::sleep(dice.millis(if pause { 600 } else { 30 }));
 }
 
 async fn any_faults_at_any_time_keep_the_promises(mut ground: Ground) {
@@ -377,13 +382,18 @@ async fn any_faults_at_any_time_keep_the_promises(mut ground: Ground) {
     let seen = Arc::new(StdMutex::new(Vec::new()));
     let faults = Arc::new(AtomicUsize::new(0));
     let stop = Arc::new(AtomicBool::new(false));
-    let end = Instant::now() + ms(12_000);
+    let start = Instant::now();
     let (mut clients, mut workers, mut hurting) = (Vec::new(), Vec::new(), Vec::new());
     for worker in 0..CLIENTS {
         let proxy = Proxy::start(ground.server().port());
         let client = connect_with(&url(&proxy), Options::new().call_limit(ms(600))).await;
         for _ in 0..2 {
-            workers.push(tokio::spawn(sections(client.clone(), worker, end, Arc::clone(&seen))));
+            workers.push(tokio::spawn(sections(
+                client.clone(),
+                worker,
+                Arc::clone(&stop),
+                Arc::clone(&seen),
+            )));
         }
         clients.push(client);
         let (stop, faults, mut dice) =
@@ -396,10 +406,25 @@ async fn any_faults_at_any_time_keep_the_promises(mut ground: Ground) {
             proxy
         }));
     }
+    // On a busy machine it takes longer until there was enough of all.
+    let enough = || {
+        let seen = seen.lock().expect("no panic");
+        let active: BTreeSet<u64> = seen.iter().map(|section| section.worker).collect();
+        (faults.load(Ordering::Acquire), seen.len(), active.len())
+    };
+    loop {
+        tokio::time::sleep(ms(100)).await;
+        let (faults, sections, active) = enough();
+        if start.elapsed() > ms(10_000) && faults > 500 && sections > 100 && active == CLIENTS as usize {
+            break;
+        }
+        let told = format!("{faults} faults, {sections} sections of {active} clients");
+        assert!(start.elapsed() < ms(50_000), "{told}");
+    }
+    stop.store(true, Ordering::Release);
     for worker in workers {
         worker.await.expect("no panic");
     }
-    stop.store(true, Ordering::Release);
     let proxies: Vec<Proxy> = hurting.into_iter().map(|hurting| hurting.join().expect("no panic")).collect();
     let over = Instant::now();
     let guard = free_within(&near, ms(4000)).await;
@@ -409,10 +434,14 @@ async fn any_faults_at_any_time_keep_the_promises(mut ground: Ground) {
     let summary = summary.unwrap_or_else(|wrong| panic!("{wrong}"));
     assert!(guard.token().get() > sections.iter().map(|section| section.token).max().expect("some"));
     guard.release().await.expect("held");
-    let faults = faults.load(Ordering::Acquire);
-    took(&format!("{faults} faults, {summary:?}"), ms(12_000));
-    assert!(faults > 500 && summary.sections > 100 && summary.fewest > 0, "{faults} faults, {summary:?}");
-    clients.push(near);
-    leave(ground.server(), clients).await;
+    took(&format!("{} faults, {summary:?}", faults.load(Ordering::Acquire)), start.elapsed());
+    for client in clients {
+        match soon("the end", client.close()).await {
+            // The last fault may have been just now: then it says what was not heard.
+            Ok(()) | Err(Error::Unavailable { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    leave(ground.server(), [near]).await;
     drop(proxies);
 }
