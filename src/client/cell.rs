@@ -48,6 +48,18 @@ impl Client {
 }
 
 impl Inner {
+    /// Refuses an engine without cells.
+    pub(crate) fn needs_cells(&self, for_what: &str) -> Result<()> {
+        let guarantees = self.engine.guarantees();
+        if guarantees.cells {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            engine: guarantees.engine,
+            what: format!("has no cells, which {for_what}; use another engine"),
+        })
+    }
+
     /// Lets a rule decide over cells, all or none, in one atomic step.
     ///
     /// If the engine does not answer, or the future is dropped, the rule was applied or was not:

@@ -50,13 +50,7 @@ impl Client {
     /// the engine has no cells.
     pub fn latch(&self, name: impl AsRef<str>, count: u32) -> Result<Latch> {
         let name = name.as_ref();
-        let guarantees = self.inner.engine.guarantees();
-        if !guarantees.cells {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no cells, which latches are made of; use another engine for latches".into(),
-            });
-        }
+        self.inner.needs_cells("latches are made of")?;
         if count == 0 {
             return Err(Error::invalid(format!("a latch with a count of 0 (`{name}`) would always be open")));
         }

@@ -66,13 +66,7 @@ impl Client {
     /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no
     /// cells.
     pub fn filter(&self, name: impl AsRef<str>) -> Result<Filter> {
-        let guarantees = self.guarantees();
-        if !guarantees.cells {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no cells, which filters are kept in; use another engine".into(),
-            });
-        }
+        self.inner.needs_cells("filters are kept in")?;
         let inner = Inner {
             client: self.clone(),
             name: name.as_ref().to_owned(),

@@ -75,13 +75,7 @@ impl Client {
         L: Into<Loaded>,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let guarantees = self.guarantees();
-        if !guarantees.cells {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no cells, which the entries of a cache are kept in; use another engine".into(),
-            });
-        }
+        self.inner.needs_cells("the entries of a cache are kept in")?;
         let name = name.as_ref();
         let mut prefix = String::from("cache/");
         cells::part(name, &mut prefix);

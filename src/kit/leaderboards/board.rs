@@ -67,13 +67,7 @@ impl Client {
     /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no
     /// cells.
     pub fn leaderboard(&self, name: impl AsRef<str>) -> Result<Leaderboard> {
-        let guarantees = self.inner.engine.guarantees();
-        if !guarantees.cells {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no cells, which leaderboards are kept in; use another engine".into(),
-            });
-        }
+        self.inner.needs_cells("leaderboards are kept in")?;
         let board = Leaderboard {
             client: self.clone(),
             head: cells::cell("leaderboards/", name.as_ref()),

@@ -133,13 +133,7 @@ impl Client {
     /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no
     /// cells.
     pub fn once(&self, name: impl AsRef<str>) -> Result<Once> {
-        let guarantees = self.inner.engine.guarantees();
-        if !guarantees.cells {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no cells, which submissions are recorded in; use another engine".into(),
-            });
-        }
+        self.inner.needs_cells("submissions are recorded in")?;
         let mut prefix = String::from("once/");
         cells::part(name.as_ref(), &mut prefix);
         prefix.push('/');

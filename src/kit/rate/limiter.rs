@@ -92,13 +92,7 @@ impl Client {
         when_away: WhenAway,
     ) -> Result<Limiter> {
         let (name, Limits(limits)) = (name.as_ref(), limits.into());
-        let guarantees = self.inner.engine.guarantees();
-        if !guarantees.cells {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no cells, which rate limits are kept in; use another engine for limits".into(),
-            });
-        }
+        self.inner.needs_cells("rate limits are kept in")?;
         if limits.is_empty() || limits.len() > MOST_CELLS {
             return Err(Error::invalid(format!(
                 "`{name}` has {} limits; one to {MOST_CELLS} can be decided together",

@@ -70,13 +70,7 @@ impl Client {
     /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no
     /// cells.
     pub fn sale(&self, name: impl AsRef<str>) -> Result<Sale> {
-        let guarantees = self.inner.engine.guarantees();
-        if !guarantees.cells {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no cells, which a sale is kept in; use another engine".into(),
-            });
-        }
+        self.inner.needs_cells("a sale is kept in")?;
         let mut prefix = String::from("sale/{");
         if name.as_ref().is_empty() {
             // An empty hash tag is none.

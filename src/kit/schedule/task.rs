@@ -13,7 +13,7 @@ use super::plan::Misfire;
 use super::rule::IfLost;
 use super::timing::Timing;
 use crate::client::Client;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kit::cells;
 use crate::name::{Family, Name};
 
@@ -132,13 +132,7 @@ impl Schedule {
 
     /// The cell of the task.
     pub(super) fn cell(&self) -> Result<Name> {
-        let guarantees = self.client.guarantees();
-        if !guarantees.cells {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no cells, which tasks are recorded in; use another engine".into(),
-            });
-        }
+        self.client.inner.needs_cells("tasks are recorded in")?;
         self.client.name(Family::Cell, &cells::cell("schedule/", &self.name))
     }
 }

@@ -60,13 +60,7 @@ impl Client {
     /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no
     /// cells.
     pub fn sessions(&self, name: impl AsRef<str>) -> Result<Sessions> {
-        let guarantees = self.inner.engine.guarantees();
-        if !guarantees.cells {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no cells, which sessions are kept in; use another engine".into(),
-            });
-        }
+        self.inner.needs_cells("sessions are kept in")?;
         let mut prefix = String::from("sessions/");
         cells::part(name.as_ref(), &mut prefix);
         prefix.push('/');

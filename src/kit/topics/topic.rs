@@ -58,13 +58,7 @@ impl Client {
     /// [`Error::Invalid`] if the name is too long; [`Error::Unsupported`] if the engine has no
     /// cells.
     pub fn topic(&self, name: impl AsRef<str>) -> Result<Topic> {
-        let guarantees = self.inner.engine.guarantees();
-        if !guarantees.cells {
-            return Err(Error::Unsupported {
-                engine: guarantees.engine,
-                what: "has no cells, which messages are kept in; use another engine".into(),
-            });
-        }
+        self.inner.needs_cells("messages are kept in")?;
         let topic = Topic {
             client: self.clone(),
             head: cells::cell("topics/", name.as_ref()),
