@@ -41,11 +41,17 @@ impl Names {
             };
         };
         let what = match *said.code() {
-            SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => format!(
-                "`{server}` does not let `{user}` in: {}; check the user and the password in the URL{}",
-                said.message(),
-                if said.message().contains("no encryption") { ", and add `sslmode=require`" } else { "" }
-            ),
+            SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+                let why = said.message();
+                let advice = if why.contains("client certificate") {
+                    "give one with `?sslcert=FILE&sslkey=FILE`"
+                } else if why.contains("no encryption") {
+                    "check the user and the password in the URL, and add `sslmode=require`"
+                } else {
+                    "check the user and the password in the URL"
+                };
+                format!("`{server}` does not let `{user}` in: {why}; {advice}")
+            }
             SqlState::INVALID_CATALOG_NAME => format!(
                 "there is no database `{database}` at `{server}`; create it, or name another one in the URL"
             ),

@@ -15,6 +15,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             tables_of_others_are_refused,
             dropped_tables_are_made_anew,
             a_row_that_is_deleted_by_hand_is_a_loss,
+            a_row_that_is_changed_by_hand_is_an_error,
             waiters_without_a_name_are_forgotten,
             idle_rows_are_swept_and_tokens_go_on_rising,
             expired_cells_are_swept,
@@ -86,6 +87,19 @@ async fn a_row_that_is_deleted_by_hand_is_a_loss(mut ground: Ground) {
     let next = granted(waiting).await;
     assert!(next.token() > held.token());
     next.release().await.expect("held");
+}
+
+async fn a_row_that_is_changed_by_hand_is_an_error(mut ground: Ground) {
+    let client = ground.client().await;
+    lock(&client, "x", ms(9000)).await.release().await.expect("held");
+    let server = server_to_hurt(&ground);
+    server.query("alter table leasehold_names modify column last bigint null");
+    server.query("update leasehold_names set last = null");
+    let error = client.look(leasehold::Family::Lock, "x").await.expect_err("no token is known");
+    assert!(matches!(error, Error::Engine { .. }), "{error}");
+    assert!(error.to_string().contains("by hand"), "{error}");
+    // Others are not concerned.
+    lock(&client, "y", ms(9000)).await.release().await.expect("held");
 }
 
 async fn waiters_without_a_name_are_forgotten(mut ground: Ground) {
