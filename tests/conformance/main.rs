@@ -181,9 +181,9 @@ fn groups() -> Vec<Group> {
         cancel::group(),
         #[cfg(feature = "blocking")]
         blocking::group(),
-        #[cfg(feature = "metrics")]
-        metrics::group(),
     ]);
+    #[cfg(feature = "metrics")]
+    groups.extend(metrics::groups());
     #[cfg(feature = "sale")]
     groups.extend(sale::groups());
     #[cfg(feature = "sessions")]

@@ -11,17 +11,21 @@ use crate::bench::{Ground, ms, soon, until};
 use crate::wire::Fault;
 use crate::{Group, cases};
 
-pub(crate) fn group() -> Group {
-    cases!(
-        "metrics",
-        [
-            waits_are_counted_by_how_they_end,
-            holds_and_losses_are_counted,
-            doubts_renewals_and_recoveries_are_counted,
-            connections_are_counted,
-            names_are_no_label_unless_asked,
-        ]
-    )
+pub(crate) fn groups() -> Vec<Group> {
+    vec![
+        cases!(
+            "metrics",
+            [
+                waits_are_counted_by_how_they_end,
+                holds_and_losses_are_counted,
+                doubts_renewals_and_recoveries_are_counted,
+                connections_are_counted,
+                names_are_no_label_unless_asked,
+            ]
+        ),
+        #[cfg(all(feature = "cache", feature = "leaderboards", feature = "sessions", feature = "topics"))]
+        cases!("metrics", [the_kit_is_counted]),
+    ]
 }
 
 /// What a scrape would say. The recorder is the whole program's; each case uses names of its own.
@@ -168,4 +172,51 @@ async fn names_are_no_label_unless_asked(mut ground: Ground) {
     client.mutex(&name).expect("a name").lock().await.expect("free").release().await.expect("held");
     assert!(grants() > before);
     assert!(!scrape().contains(&name));
+}
+
+#[cfg(all(feature = "cache", feature = "leaderboards", feature = "sessions", feature = "topics"))]
+async fn the_kit_is_counted(mut ground: Ground) {
+    let client = ground.client().await;
+    if !ground.promises().cells {
+        return;
+    }
+    let (name, engine) = (unique(), client.guarantees().engine);
+
+    let loader = async |_: String| Ok::<_, String>(b"x".to_vec());
+    let cache = client.cache(&name, ms(60_000), loader).expect("a cache");
+    cache.get("x").await.expect("loaded");
+    cache.get("x").await.expect("shared");
+    cache.invalidate("x").await.expect("an answer");
+    let labels = [("engine", engine), ("cache", name.as_str())];
+    let of = |metric, more: &[(&str, &str)]| figure(metric, &[&labels, more].concat()) as u64;
+    let gets = |origin| of("leasehold_cache_gets_total", &[("origin", origin)]);
+    assert_eq!((gets("loaded"), gets("shared")), (1, 1));
+    assert_eq!(of("leasehold_cache_loads_total", &[("outcome", "stored")]), 1);
+    assert_eq!(of("leasehold_cache_invalidations_total", &[]), 1);
+
+    // Other cases count here, too.
+    let counted = || {
+        [
+            ("leasehold_leaderboards_total", "changed"),
+            ("leasehold_leaderboards_total", "ranked"),
+            ("leasehold_sessions_total", "created"),
+            ("leasehold_sessions_total", "all_ended"),
+            ("leasehold_topics_total", "published"),
+            ("leasehold_topics_total", "delivered"),
+        ]
+        .map(|(metric, outcome)| figure(metric, &[("engine", engine), ("outcome", outcome)]))
+    };
+    let before = counted();
+    let board = client.leaderboard(&name).expect("a board");
+    board.set("ada", 1).await.expect("an answer");
+    assert!(board.rank("ada").await.expect("an answer").is_some());
+    let sessions = client.sessions(&name).expect("sessions");
+    sessions.create("ada", b"x").await.expect("an answer");
+    sessions.end_all("ada").await.expect("an answer");
+    let topic = client.topic(&name).expect("a topic");
+    let mut subscriber = topic.subscribe(leasehold::kit::topics::From::Now).await.expect("an answer");
+    topic.publish(b"x").await.expect("an answer");
+    soon("the message", subscriber.next()).await.expect("an answer");
+    let after = counted();
+    assert!(before.iter().zip(&after).all(|(before, after)| after > before), "{before:?} {after:?}");
 }
