@@ -86,7 +86,7 @@ zookeeper() {
 failed=0
 run() { # a name for people, directories with programs, the start of the cases
   printf '\n== %s\n' "$1"
-  LEASEHOLD_PROGRAMS=$2 CI=true cargo test -q -p leasehold --all-features --locked --test conformance -- "$3" --skip standby || failed=1
+  LEASEHOLD_PROGRAMS=$2 CI=true cargo test -q --workspace --all-features --locked --test conformance -- "$3" --skip standby || failed=1
 }
 
 # Standbys need `pg_basebackup` of the server's own version, which these binaries lack.
