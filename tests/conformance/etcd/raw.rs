@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::bench::{ms, not_within, refuses, soon};
 use crate::engines::etcd::raw;
+use crate::steps::refuses_the_kit;
 
 /// Cases of this mode, and those of every engine that it can run.
 pub(super) fn groups() -> Vec<Group> {
@@ -148,7 +149,7 @@ async fn what_is_not_promised_is_refused(mut ground: Ground) {
     let client = ground.client().await;
     refuses(client.semaphore("x", 2));
     refuses(client.rwlock("x"));
-    refuses(client.latch("x", 2));
+    refuses_the_kit(&client);
     refuses(client.mutex("x").expect("a name").lock_delay(ms(500)).lock().await);
     let said = refused(&format!("{}&what=1", ground.url())).await;
     assert!(said.contains("raw"), "{said}");

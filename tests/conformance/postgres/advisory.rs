@@ -10,6 +10,7 @@ use crate::bench::{ms, refuses, soon, until};
 use crate::engines::postgres::advisory;
 use crate::servers::PgBouncer;
 use crate::setup::Under;
+use crate::steps::refuses_the_kit;
 
 /// Cases of this mode, and those of every engine that it can run.
 pub(super) fn groups() -> Vec<Group> {
@@ -174,7 +175,7 @@ async fn what_is_not_promised_is_refused(mut ground: Ground) {
     let client = ground.client().await;
     refuses(client.semaphore("x", 2));
     refuses(client.election("x"));
-    refuses(client.latch("x", 1));
+    refuses_the_kit(&client);
     refuses(client.list(Family::Lock, None, 10).await);
     let delayed = client.mutex("x").expect("a name").lock_delay(ms(1000));
     refuses(delayed.lock().await);

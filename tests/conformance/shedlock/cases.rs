@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::stranger::{Clock, Stranger};
 use super::{Database, Server};
 use crate::bench::{Ground, ask, ms, refuses, soon, until};
+use crate::steps::refuses_the_kit;
 use crate::{Group, cases};
 
 pub(super) fn group() -> Group {
@@ -292,7 +293,7 @@ async fn what_is_not_promised_is_refused(mut ground: Ground) {
     refuses(client.semaphore("x", 2));
     refuses(client.rwlock("x"));
     refuses(client.election("x"));
-    refuses(client.latch("x", 1));
+    refuses_the_kit(&client);
     refuses(client.mutex("x").expect("a name").lock_delay(ms(1000)).lock().await);
     let guard = lock(&client, ms(9000)).await;
     refuses(guard.verify_sql());

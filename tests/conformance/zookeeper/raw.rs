@@ -7,6 +7,7 @@ use leasehold::{Error, Loss};
 use super::*;
 use crate::bench::{ms, not_within, refuses, soon};
 use crate::engines::zookeeper::raw;
+use crate::steps::refuses_the_kit;
 
 /// Cases of this mode, and those of every engine that it can run.
 pub(super) fn groups() -> Vec<Group> {
@@ -161,6 +162,7 @@ async fn what_is_not_promised_is_refused(mut ground: Ground) {
     let client = ground.client().await;
     assert!(matches!(client.semaphore("x", 3), Err(Error::Unsupported { .. })));
     assert!(matches!(client.election("x"), Err(Error::Unsupported { .. })));
+    refuses_the_kit(&client);
     let engine = ground.engine().await;
     refuses(engine.list(Family::Lock, "", None, 10).await);
     refuses(engine.list_cells("", None, 10).await);
