@@ -15,8 +15,8 @@ use leasehold::{Client, Error};
 use tokio::task::JoinSet;
 
 use self::rebuild::{
-    a_board_is_rebuilt_in_one_step, a_dropped_rebuild_leaves_the_old_board, entries,
-    no_score_is_lost_while_a_board_is_rebuilt,
+    a_board_is_rebuilt_in_one_step, a_dropped_rebuild_leaves_the_old_board,
+    a_rebuilt_board_knows_the_events_that_it_was_given, entries, no_score_is_lost_while_a_board_is_rebuilt,
 };
 use crate::bench::{Ground, ms, refuses, soon, until};
 use crate::cancel::poll_and_drop;
@@ -40,6 +40,7 @@ pub(crate) fn group() -> Group {
             a_dropped_call_leaves_a_whole_board,
             a_lost_answer_can_be_asked_for_again,
             a_board_is_rebuilt_in_one_step,
+            a_rebuilt_board_knows_the_events_that_it_was_given,
             no_score_is_lost_while_a_board_is_rebuilt,
             a_dropped_rebuild_leaves_the_old_board,
             a_board_ends,

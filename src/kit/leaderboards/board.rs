@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use super::change::Act;
 use super::hints::Hints;
 use super::key::Order;
-use super::ranked::{Incremented, LONGEST_EVENT, LONGEST_MEMBER, Rank, Ranked, checked, micros};
+use super::ranked::{Incremented, LONGEST_MEMBER, Rank, Ranked, checked, checked_event, micros};
 use super::rule::{Fan, Outcome};
 use crate::claim::Micros;
 use crate::client::Client;
@@ -161,12 +161,14 @@ impl Leaderboard {
     }
 
     /// Adds to a score once for each event, however often it is told. The last [`MOST_EVENTS`](super::MOST_EVENTS)
-    /// events of each member are known; one that is older than that would be counted again.
+    /// events of each member are known; one that is older than that would be counted again. A
+    /// [rebuild](Leaderboard::rebuild) forgets those that its entries do not name
+    /// ([`RebuildEntry::events`](super::RebuildEntry::events)).
     ///
     /// # Errors
     ///
     /// As [`Leaderboard::set`]: it can be asked again. [`Error::Invalid`] if the score would not
-    /// fit in 64 bits, or the event is longer than [`LONGEST_EVENT`].
+    /// fit in 64 bits, or the event is longer than [`LONGEST_EVENT`](super::LONGEST_EVENT).
     ///
     /// # Cancel safety
     ///
@@ -177,13 +179,7 @@ impl Leaderboard {
         by: i64,
         event: impl AsRef<[u8]>,
     ) -> Result<Incremented> {
-        let event = event.as_ref();
-        if event.len() > LONGEST_EVENT {
-            return Err(Error::invalid(format!(
-                "the id of the event has {} bytes, more than the {LONGEST_EVENT} that are kept; use a hash of it",
-                event.len()
-            )));
-        }
+        let event = checked_event(event.as_ref())?;
         let act = Act::Add { by, event: Some(event.to_vec()) };
         let (_, score, outcome) = self.changed(member.as_ref(), act).await?;
         let score = score.unwrap_or_default();

@@ -1,5 +1,6 @@
 //! What goes into a board, and what comes out of it.
 
+use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::change::EVENTS;
@@ -61,12 +62,14 @@ pub struct RebuildEntry {
     pub(super) member: String,
     pub(super) score: i64,
     pub(super) reached: Option<SystemTime>,
+    /// Oldest first; no more than are known of a member.
+    pub(super) events: Vec<Vec<u8>>,
 }
 
 impl RebuildEntry {
     /// A member with this score.
     pub fn new(member: impl Into<String>, score: i64) -> RebuildEntry {
-        RebuildEntry { member: member.into(), score, reached: None }
+        RebuildEntry { member: member.into(), score, reached: None, events: Vec::new() }
     }
 
     /// When the score was reached, which decides between equal scores: the time of the rebuild by
@@ -74,6 +77,23 @@ impl RebuildEntry {
     #[must_use]
     pub fn reached_at(mut self, time: SystemTime) -> RebuildEntry {
         self.reached = Some(time);
+        self
+    }
+
+    /// The events that the score has counted, the newest last: none by default. Only the last
+    /// [`MOST_EVENTS`] are kept. They are what
+    /// [`Leaderboard::increment_once`](super::Leaderboard::increment_once) recognises after the
+    /// rebuild; an event that is not among them is counted again if it is told again.
+    #[must_use]
+    pub fn events(mut self, events: impl IntoIterator<Item = impl AsRef<[u8]>>) -> RebuildEntry {
+        let mut last: VecDeque<Vec<u8>> = VecDeque::new();
+        for event in events {
+            if last.len() == MOST_EVENTS {
+                last.pop_front();
+            }
+            last.push_back(event.as_ref().to_vec());
+        }
+        self.events = last.into();
         self
     }
 }
@@ -86,6 +106,16 @@ pub(super) fn checked(member: &str) -> Result<&str> {
         )));
     }
     Ok(member)
+}
+
+pub(super) fn checked_event(event: &[u8]) -> Result<&[u8]> {
+    if event.len() > LONGEST_EVENT {
+        return Err(Error::invalid(format!(
+            "the id of the event has {} bytes, more than the {LONGEST_EVENT} that are kept; use a hash of it",
+            event.len()
+        )));
+    }
+    Ok(event)
 }
 
 pub(super) fn micros(time: SystemTime) -> Micros {

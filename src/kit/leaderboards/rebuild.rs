@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::board::Leaderboard;
 use super::epoch::PATIENCE;
 use super::key::Key;
-use super::ranked::{RebuildEntry, checked, micros};
+use super::ranked::{RebuildEntry, checked, checked_event, micros};
 use super::rule::{Answer, Ask, HIGHEST, lives};
 use super::tree::{Child, Leaf, Member, Node, Part, Trash};
 use crate::claim::Micros;
@@ -30,20 +30,29 @@ impl Leaderboard {
     ///
     /// The members come in the order of the board: the best score first, equal scores by the time
     /// when they were reached, then by the bytes of the member (in SQL: `order by score desc,
-    /// reached_at, member collate "C"`). So a board of any size is built without keeping it in
-    /// memory.
+    /// reached_at, member collate "C"`, and `score asc` for a board with the lower score first). So
+    /// a board of any size is built without keeping it in memory. A source that orders by the time
+    /// must pass it on ([`RebuildEntry::reached_at`]): without it all scores count as reached now.
+    /// Times are cut to microseconds before they are compared.
     ///
     /// Readers see the old board until the new one replaces it, in one step. Nobody changes scores
     /// meanwhile: whoever tries waits, up to the time limit of a call, and is then told
     /// ([`Error::Unavailable`]). So no change is lost, as long as the source of truth has all
     /// changes from before this was called.
     ///
+    /// Whoever changes the source of truth first and tells the board afterwards may do so while
+    /// this reads: the board is built with the change and is told of it again. That does no harm to
+    /// [`Leaderboard::set`] and [`Leaderboard::best`]. [`Leaderboard::increment`] counts it twice.
+    /// [`Leaderboard::increment_once`] recognises the events that the entries name
+    /// ([`RebuildEntry::events`]); all others are forgotten, also those that were counted long ago.
+    ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the engine does not answer, if somebody else is rebuilding the
     /// board, or if this took a minute without any progress and others went on. The old board is
     /// then as it was, unless the answer to the last step was lost. [`Error::Invalid`] if a member
-    /// is there twice, is too long or not in its order, or a time is in the future.
+    /// is there twice, is too long or not in its order, the id of an event is too long, or a time is
+    /// in the future.
     ///
     /// # Cancel safety
     ///
@@ -270,9 +279,16 @@ impl Builder<'_> {
     async fn build(&mut self, entries: impl Iterator<Item = RebuildEntry>) -> Result<(u64, u8, u64)> {
         let room = self.board.fan.leaf * 3 / 4;
         let (mut low, mut keys, mut count) = (Key::first(), Vec::with_capacity(room), 0);
+        let mut events = Vec::with_capacity(room);
         let mut children = Vec::new();
         let mut last: Option<Key> = None;
-        for entry in entries {
+        for mut entry in entries {
+            // A slow source takes long for one leaf.
+            if self.sign.elapsed() >= SIGN {
+                self.sign(self.reserved).await?;
+            }
+            let counted = std::mem::take(&mut entry.events);
+            counted.iter().try_for_each(|event| checked_event(event).map(drop))?;
             let key = self.key(entry, last.as_ref())?;
             if keys.len() >= room
                 && let Some(last) = &last
@@ -280,14 +296,15 @@ impl Builder<'_> {
                 let next = Key::between(last, &key);
                 let leaf =
                     Leaf { low: low.clone(), high: Some(next.clone()), keys: std::mem::take(&mut keys) };
-                children.push(self.leaf(leaf).await?);
+                children.push(self.leaf(leaf, std::mem::take(&mut events)).await?);
                 low = next;
             }
             count += 1;
             last = Some(key.clone());
             keys.push(key);
+            events.push(counted);
         }
-        children.push(self.leaf(Leaf { low, high: None, keys }).await?);
+        children.push(self.leaf(Leaf { low, high: None, keys }, events).await?);
         let (mut height, room) = (0, self.board.fan.node * 3 / 4);
         while children.len() > 1 {
             // As even as can be: no node has a single child. The root may be fuller than others; it
@@ -332,18 +349,23 @@ impl Builder<'_> {
     /// The number of the next cell.
     async fn take_id(&mut self) -> Result<u64> {
         if self.next > self.reserved || self.sign.elapsed() >= SIGN {
-            let reserved = self.reserved.max(self.next + RESERVED);
-            let ask = Ask::Reserve { reserved };
-            match self.board.ask(self.epoch, None, Vec::new(), ask).await? {
-                Answer::Done(_) => (self.reserved, self.sign) = (reserved, Instant::now()),
-                _ => return Err(self.board.not_built("it took too long, and others went on")),
-            }
+            self.sign(self.reserved.max(self.next + RESERVED)).await?;
         }
         self.next += 1;
         Ok(self.next - 1)
     }
 
-    async fn leaf(&mut self, leaf: Leaf) -> Result<Child> {
+    /// Says that this goes on, with cells up to this number.
+    async fn sign(&mut self, reserved: u64) -> Result<()> {
+        match self.board.ask(self.epoch, None, Vec::new(), Ask::Reserve { reserved }).await? {
+            Answer::Done(_) => (self.reserved, self.sign) = (reserved, Instant::now()),
+            _ => return Err(self.board.not_built("it took too long, and others went on")),
+        }
+        Ok(())
+    }
+
+    /// Writes a leaf, and its members with the events that each has counted.
+    async fn leaf(&mut self, leaf: Leaf, events: Vec<Vec<Vec<u8>>>) -> Result<Child> {
         let id = self.take_id().await?;
         let (low, count) = (leaf.low.clone(), leaf.keys.len() as u64);
         let (board, epoch) = (self.board, self.epoch);
@@ -352,8 +374,9 @@ impl Builder<'_> {
         let members: Vec<(Name, Vec<u8>)> = leaf
             .keys
             .iter()
-            .map(|key| {
-                let member = Member { turned: key.turned, reached: key.reached, events: Vec::new() };
+            .zip(events)
+            .map(|(key, events)| {
+                let member = Member { turned: key.turned, reached: key.reached, events };
                 Ok((board.member_name(epoch, &key.member)?, member.encode()))
             })
             .collect::<Result<_>>()?;

@@ -1,6 +1,8 @@
 //! A board over cells in memory beside a sorted set, on generated sequences, with leaves and nodes
 //! that are so small that they split and merge all the time.
 
+mod building;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use leasehold::Error;
-use leasehold::kit::leaderboards::RebuildEntry;
+use leasehold::kit::leaderboards::{Incremented, LONGEST_EVENT, MOST_EVENTS, RebuildEntry};
 use tokio::task::JoinSet;
 
 use super::{board, check, stored};
@@ -45,6 +45,28 @@ pub(super) async fn a_board_is_rebuilt_in_one_step(mut ground: Ground) {
     assert!(cells > 300 && stored(&*engine).await == 6, "{cells} cells");
     assert_eq!(one.rebuild([]).await.expect("built"), 0);
     assert_eq!((two.count().await.expect("an answer"), stored(&*engine).await), (0, 2));
+}
+
+pub(super) async fn a_rebuilt_board_knows_the_events_that_it_was_given(mut ground: Ground) {
+    let (one, two) = (board(&ground.client().await), board(&ground.client().await));
+    one.increment_once("ada", 5, "0").await.expect("added");
+    // More than are kept: the newest are.
+    let events = (0..=MOST_EVENTS).map(|event| event.to_string());
+    let entries = [RebuildEntry::new("ada", 50).events(events), RebuildEntry::new("bob", 7).events(["0"])];
+    assert_eq!(one.rebuild(entries).await.expect("built"), 2);
+    for event in 1..=MOST_EVENTS {
+        let again = two.increment_once("ada", 1000, event.to_string()).await.expect("an answer");
+        assert_eq!(again, Incremented::Repeated(50), "event {event}");
+    }
+    assert_eq!(two.increment_once("bob", 1, "0").await.expect("an answer"), Incremented::Repeated(7));
+    assert_eq!(two.increment_once("ada", 1, "0").await.expect("added"), Incremented::Yes(51));
+    assert_eq!(one.increment_once("bob", 1, "1").await.expect("added"), Incremented::Yes(8));
+    let too_long = RebuildEntry::new("ada", 1).events([[7; LONGEST_EVENT + 1]]);
+    assert!(matches!(one.rebuild([too_long]).await, Err(Error::Invalid { .. })));
+    until("it is given up", async || two.set("ada", 3).await.is_ok()).await;
+    // A rebuild that names no events forgets them.
+    until("it is rebuilt", async || one.rebuild([RebuildEntry::new("ada", 9)]).await.is_ok()).await;
+    assert_eq!(two.increment_once("ada", 1, "2").await.expect("added"), Incremented::Yes(10));
 }
 
 pub(super) async fn no_score_is_lost_while_a_board_is_rebuilt(mut ground: Ground) {
