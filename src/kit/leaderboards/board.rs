@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use tokio::time::Instant;
+
 use super::change::Act;
 use super::hints::Hints;
 use super::key::Order;
@@ -21,8 +23,15 @@ const FAN: usize = 128;
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     /// Whoever changes the board.
-    pub(super) turn: tokio::sync::Mutex<()>,
+    pub(super) turn: tokio::sync::Mutex<Turn>,
     hints: Mutex<Hints>,
+}
+
+/// What whoever changes the board is told by the one before.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// When somebody was last seen who builds the board.
+    pub(super) builder_seen: Option<Instant>,
 }
 
 /// A leaderboard. Made by [`Client::leaderboard`].

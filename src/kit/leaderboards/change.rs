@@ -3,7 +3,7 @@
 use super::key::Key;
 use super::rule::{Answer, Draft, Outcome, Step};
 use super::seen::Seen;
-use super::tree::{Member, Part, Trash};
+use super::tree::{Member, Part};
 use crate::engine::Write;
 
 /// So many of the last events are known for each member.
@@ -27,7 +27,7 @@ pub(super) enum Act {
 impl Step {
     pub(super) fn change(&self, mut seen: Seen, draft: &mut Draft<'_>, member: &str, act: &Act) -> Answer {
         let now = seen.now;
-        let Some((head, _)) = seen.board() else { return Answer::NoBoard };
+        let Some((head, _)) = seen.board() else { return change_nothing(&seen, draft, act) };
         if head.order != self.order {
             return Answer::OtherOrder;
         }
@@ -35,14 +35,12 @@ impl Step {
             return draft.astray(now);
         }
         if let Some(building) = head.building {
-            if building.deadline > now {
+            if building.is_alive(now) {
                 return Answer::Rebuilding;
             }
-            // Whoever was building is gone, or is told that it took too long.
-            let mut head = head.clone();
-            head.building = None;
-            head.trash.push(Trash::Unfinished { epoch: building.epoch, reserved: building.reserved });
-            draft.head(&head);
+            // Whoever was building is gone, or is told that it took too long. So it is also if the
+            // score stays as it is: the other board may have another one.
+            draft.head(&head.without_builder());
         }
         let old = seen.member.clone();
         let before = old.as_ref().map(|old| old.turned);
@@ -55,7 +53,6 @@ impl Step {
             Act::Add { by, event } => {
                 if let Some(event) = event {
                     if events.contains(event) {
-                        draft.writes.fill(Write::Keep);
                         return same(Outcome::Repeated);
                     }
                     events.push(event.clone());
@@ -77,7 +74,6 @@ impl Step {
                 draft.member(Some(Member { events, ..old }.encode()));
                 return same(Outcome::Changed);
             }
-            draft.writes.fill(Write::Keep);
             return same(Outcome::Same);
         }
         let leaves = old.as_ref().map(|old| old.key(member));
@@ -138,6 +134,23 @@ impl Step {
         let is_root = seen.board().is_some_and(|(head, _)| head.height == 0);
         Ok(thin && !is_root)
     }
+}
+
+/// There is no board. But one may be built, with the member on it.
+fn change_nothing(seen: &Seen, draft: &mut Draft<'_>, act: &Act) -> Answer {
+    let now = seen.now;
+    let Some((head, building)) = seen.head.as_ref().and_then(|head| Some((head, head.building?))) else {
+        return Answer::NoBoard;
+    };
+    if building.is_alive(now) {
+        return Answer::Rebuilding;
+    }
+    if *act != Act::Remove {
+        return Answer::NoBoard;
+    }
+    // Whoever was building must not bring the member after it is said to be off the board.
+    draft.head(&head.without_builder());
+    Answer::Changed { before: None, after: None, outcome: Outcome::Same, thin: false, now }
 }
 
 /// Moves one from the counts above a leaf to those above another, up to where they meet. `None`

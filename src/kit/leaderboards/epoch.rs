@@ -15,6 +15,11 @@ impl Head {
             self.building.map(|Building { epoch, reserved, .. }| Trash::Unfinished { epoch, reserved });
         self.trash.iter().copied().chain(unfinished).collect()
     }
+
+    /// The same after whoever was building has given up, or is taken for gone.
+    pub(super) fn without_builder(&self) -> Head {
+        Head { building: None, trash: self.all_trash(), ..self.clone() }
+    }
 }
 
 impl Step {
@@ -42,8 +47,7 @@ impl Step {
                 if head.building.is_some_and(|building| building.is_alive(now)) {
                     return Answer::Rebuilding;
                 }
-                head.trash = head.all_trash();
-                head.building = None;
+                head = head.without_builder();
                 if matches!(ask, Ask::Announce) {
                     head.building = Some(self.building(now, 0));
                 } else {
@@ -53,10 +57,7 @@ impl Step {
                 }
             }
             Ask::Reserve { reserved } if mine(&head) => head.building = Some(self.building(now, *reserved)),
-            Ask::Abandon if mine(&head) => {
-                head.trash = head.all_trash();
-                head.building = None;
-            }
+            Ask::Abandon if mine(&head) => head = head.without_builder(),
             Ask::Commit { root, height } if mine(&head) => {
                 if self.until.is_some_and(|until| until <= now) {
                     return Answer::Over;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::board::Leaderboard;
 use super::change::Act;
@@ -18,6 +18,15 @@ use crate::random;
 pub(super) const TRIES: usize = 200;
 /// How often a writer looks whether a board has been built.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// What is known of a board.
+enum Known {
+    /// It is there, with this epoch.
+    Board(u64),
+    /// There is none, but somebody has begun to build one.
+    Building,
+    Nothing,
+}
 
 /// A score before and after, turned.
 #[derive(Clone, Copy, Debug)]
@@ -37,20 +46,56 @@ enum Merged {
 
 impl Leaderboard {
     pub(super) async fn change(&self, member: &str, act: Act) -> Result<Change> {
-        // Tasks of one process would only undo each other's guesses.
-        let _turn = self.shared.turn.lock().await;
         let patience = Instant::now() + self.client.inner.options.call_limit;
+        let mut is_built = false;
+        loop {
+            // Tasks of one process would only undo each other's guesses.
+            let Ok(mut turn) = timeout_at(patience, self.shared.turn.lock()).await else {
+                return Err(if is_built { self.being_built() } else { self.no_turn() });
+            };
+            // One task looks for all that wait.
+            let seen = match turn.builder_seen.filter(|seen| seen.elapsed() < LOOK) {
+                Some(seen) => seen,
+                None => {
+                    if let Some(change) = self.change_unless_built(member, &act).await? {
+                        turn.builder_seen = None;
+                        return Ok(change);
+                    }
+                    Instant::now()
+                }
+            };
+            turn.builder_seen = Some(seen);
+            // Whoever waits for the builder must not make the others wait behind it.
+            drop(turn);
+            is_built = true;
+            if Instant::now() >= patience {
+                return Err(self.being_built());
+            }
+            sleep_until(patience.min(seen + LOOK)).await;
+        }
+    }
+
+    /// `None` if somebody is building the board: nothing is changed then.
+    async fn change_unless_built(&self, member: &str, act: &Act) -> Result<Option<Change>> {
         let mut whole = false;
         let mut reached = Micros::MAX;
         for _ in 0..TRIES {
-            let Some(epoch) = self.epoch().await? else {
-                if act == Act::Remove {
-                    return Ok(Change { before: None, after: None, outcome: Outcome::Same });
+            let epoch = match self.known().await? {
+                Known::Board(epoch) => epoch,
+                // The member may be on the board that comes, so the step decides. No board has this
+                // epoch.
+                Known::Building if *act == Act::Remove => 0,
+                Known::Nothing if *act == Act::Remove => {
+                    return Ok(Some(Change { before: None, after: None, outcome: Outcome::Same }));
                 }
-                self.begin(patience).await?;
-                continue;
+                Known::Building | Known::Nothing => {
+                    if !self.begin().await? {
+                        return Ok(None);
+                    }
+                    continue;
+                }
             };
-            let ids = self.hints().plan(member, &act, self.order, whole, reached);
+            let ids = self.hints().plan(member, act, self.order, whole, reached);
             let ask = Ask::Change { member: member.to_owned(), act: act.clone() };
             match self.ask(epoch, Some(member), ids.clone(), ask).await? {
                 Answer::Changed { before, after, outcome, thin, now } => {
@@ -63,7 +108,7 @@ impl Leaderboard {
                         // does what was not done.
                         self.tidy(epoch, &left).await.ok();
                     }
-                    return Ok(Change { before, after, outcome });
+                    return Ok(Some(Change { before, after, outcome }));
                 }
                 Answer::Astray { now, values } => {
                     self.count_outcome("astray");
@@ -76,12 +121,12 @@ impl Leaderboard {
                 Answer::Full { now, values } => {
                     self.learn(epoch, Some(member), &ids, now, &values)?;
                     whole = true;
-                    let turned = self.enters(member, &act);
+                    let turned = self.enters(member, act);
                     let key = Key { turned, reached, member: member.to_owned() };
                     self.make_room(epoch, &key).await?;
                 }
                 Answer::NoBoard => self.hints().learn_head(None),
-                Answer::Rebuilding => self.wait_for_builder(patience).await?,
+                Answer::Rebuilding => return Ok(None),
                 Answer::OtherOrder => return Err(self.other_order()),
                 Answer::Overflow => {
                     return Err(Error::invalid(format!(
@@ -109,20 +154,31 @@ impl Leaderboard {
 
     /// The board that there is, as far as is known.
     pub(super) async fn epoch(&self) -> Result<Option<u64>> {
-        let known = self.hints().epoch();
-        if known.is_some() {
-            return Ok(known);
-        }
-        self.see(0, None, &[]).await?;
-        let known = self.hints().epoch();
-        Ok(known)
+        Ok(match self.known().await? {
+            Known::Board(epoch) => Some(epoch),
+            Known::Building | Known::Nothing => None,
+        })
     }
 
-    async fn begin(&self, patience: Instant) -> Result<()> {
+    async fn known(&self) -> Result<Known> {
+        let known = self.hints().epoch();
+        if let Some(epoch) = known {
+            return Ok(Known::Board(epoch));
+        }
+        let seen = self.see(0, None, &[]).await?;
+        Ok(match (seen.board(), &seen.head) {
+            (Some((head, _)), _) => Known::Board(head.epoch),
+            (None, Some(head)) if head.building.is_some() => Known::Building,
+            _ => Known::Nothing,
+        })
+    }
+
+    /// False if somebody is building a board.
+    async fn begin(&self) -> Result<bool> {
         let (epoch, leaf) = (random::number()?.max(1), random::number()?);
         match self.ask(epoch, None, vec![leaf], Ask::Begin { leaf }).await? {
-            Answer::Done(_) | Answer::Astray { .. } => Ok(()),
-            Answer::Rebuilding => self.wait_for_builder(patience).await,
+            Answer::Done(_) | Answer::Astray { .. } => Ok(true),
+            Answer::Rebuilding => Ok(false),
             Answer::Over => Err(Error::invalid(format!(
                 "the leaderboard `{}` has ended, and takes no scores any more",
                 self.head
@@ -131,19 +187,24 @@ impl Leaderboard {
         }
     }
 
-    async fn wait_for_builder(&self, patience: Instant) -> Result<()> {
-        if Instant::now() >= patience {
-            return Err(Error::Unavailable {
-                engine: self.client.guarantees().engine,
-                what: format!(
-                    "the leaderboard `{}` is being built anew; try again when it is done",
-                    self.head
-                ),
-                source: None,
-            });
+    fn being_built(&self) -> Error {
+        Error::Unavailable {
+            engine: self.client.guarantees().engine,
+            what: format!("the leaderboard `{}` is being built anew; try again when it is done", self.head),
+            source: None,
         }
-        tokio::time::sleep(LOOK).await;
-        Ok(())
+    }
+
+    fn no_turn(&self) -> Error {
+        Error::Unavailable {
+            engine: self.client.guarantees().engine,
+            what: format!(
+                "other tasks change the leaderboard `{}` with this handle and have not finished in time; \
+                 nothing was changed, try again",
+                self.head
+            ),
+            source: None,
+        }
     }
 
     /// Splits the leaf of a key, or what is above it and full too. One step; whoever still has no
