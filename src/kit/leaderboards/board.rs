@@ -100,8 +100,8 @@ impl Leaderboard {
     }
 
     /// The end of the board, by the engine's clock: for boards of a week or a season. From then on
-    /// it is empty and takes no scores, and the engine forgets all of it. It counts for a board
-    /// that begins or is rebuilt with this handle.
+    /// it is empty and takes no scores, and about an hour later the engine forgets all of it. It
+    /// counts for a board that begins or is rebuilt with this handle.
     #[must_use]
     pub fn until(mut self, end: SystemTime) -> Leaderboard {
         self.until = Some(micros(end));

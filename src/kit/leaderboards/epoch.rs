@@ -1,6 +1,8 @@
 //! Steps over the head alone: a board is replaced by another one, or deleted.
 
-use super::rule::{Answer, Ask, Draft, Step, lives};
+use std::time::Duration;
+
+use super::rule::{Answer, Ask, Draft, FOR_EVER, Step, lives};
 use super::seen::Seen;
 use super::tree::{Building, Head, Trash};
 use crate::claim::Micros;
@@ -40,7 +42,6 @@ impl Step {
         if head.is_over(now) {
             // Its tree ends by itself; what is written now must not end with it.
             (head.root, head.height, head.until) = (None, 0, None);
-            draft.lives = lives(None, now);
         }
         match ask {
             Ask::Announce | Ask::Discard => {
@@ -53,7 +54,6 @@ impl Step {
                 } else {
                     head.retire(is_board);
                     head.until = None;
-                    draft.lives = lives(None, now);
                 }
             }
             Ask::Reserve { reserved } if mine(&head) => head.building = Some(self.building(now, *reserved)),
@@ -65,16 +65,15 @@ impl Step {
                 head.retire(is_board);
                 (head.epoch, head.order, head.until) = (self.epoch, self.order, self.until);
                 (head.root, head.height, head.building) = (Some(*root), *height, None);
-                draft.lives = lives(self.until, now);
             }
             Ask::Swept { trash } if head.trash.contains(trash) => {
                 head.trash.retain(|other| other != trash);
-                if !is_board && head.building.is_none() && head.trash.is_empty() {
-                    draft.delete_head();
-                    return Answer::Done(None);
-                }
             }
             _ => return Answer::No,
+        }
+        if head.root.is_none() && !head.is_needed() {
+            draft.delete_head();
+            return Answer::Done(None);
         }
         draft.head(&head);
         Answer::Done(Some(head))
@@ -86,6 +85,17 @@ impl Step {
 }
 
 impl Head {
+    /// Whether it says what somebody builds or is to delete, whatever becomes of its board.
+    fn is_needed(&self) -> bool {
+        self.building.is_some() || !self.trash.is_empty()
+    }
+
+    /// How long it is kept.
+    pub(super) fn lives(&self, now: Micros) -> Duration {
+        // A board that is over is hidden by its `until`, and what follows its end stays known.
+        if self.is_needed() { FOR_EVER } else { lives(self.until, now) }
+    }
+
     /// The tree is to be deleted. That of a board that is over ends by itself.
     fn retire(&mut self, is_board: bool) {
         if let Some(root) = self.root.take().filter(|_| is_board) {
@@ -99,7 +109,7 @@ impl Head {
 mod tests {
     use super::super::change::Act;
     use super::super::key::{Key, Order};
-    use super::super::rule::Fan;
+    use super::super::rule::{AFTER_END, Fan};
     use super::super::tree::{Leaf, Part};
     use super::*;
     use crate::client::cell::TypedRule as _;
@@ -144,5 +154,92 @@ mod tests {
         // It is told so, and what it has built is deleted.
         let trash = vec![Trash::Unfinished { epoch: 3, reserved: 9 }];
         assert_eq!(after, Some(Head { trash, ..head(1, None) }));
+    }
+
+    /// What becomes of the head, and how long it is kept then, when a builder of epoch 3 asks.
+    fn turn(head: Option<&Head>, ask: Ask, now: Micros) -> Option<(Head, Duration)> {
+        let fan = Fan { leaf: 4, node: 4 };
+        let (order, until) = (Order::LowerFirst, Some(NOW + 500));
+        let step = Step { order, until, fan, epoch: 3, ids: Vec::new(), ask };
+        let value = head.map(Head::encode);
+        let decision = step.step(&[value.as_deref()], now);
+        let answer = step.read(&decision.answer).expect("an answer");
+        match &decision.writes[..] {
+            [Write::Put(put)] => {
+                let head = Head::decode(&put.bytes).expect("a head");
+                assert_eq!(answer, Answer::Done(Some(head.clone())));
+                Some((head, put.lives))
+            }
+            [Write::Delete] => {
+                assert_eq!(answer, Answer::Done(None));
+                None
+            }
+            other => panic!("{other:?} and {answer:?}"),
+        }
+    }
+
+    fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn a_head_outlives_its_board_while_something_is_built_or_to_be_deleted() {
+        let short = Head { until: Some(NOW + 100), ..head(1, None) };
+        let (announced, lives) = turn(Some(&short), Ask::Announce, NOW).expect("a head");
+        assert_eq!((announced.until, lives), (short.until, FOR_EVER));
+        let (reserved, lives) = turn(Some(&announced), Ask::Reserve { reserved: 9 }, NOW).expect("a head");
+        assert_eq!(lives, FOR_EVER);
+        // It is given up, and what was built is deleted before the board ends, or after.
+        let (abandoned, lives) = turn(Some(&reserved), Ask::Abandon, NOW).expect("a head");
+        let trash = Trash::Unfinished { epoch: 3, reserved: 9 };
+        assert_eq!((&abandoned.trash, lives), (&vec![trash], FOR_EVER));
+        let swept = turn(Some(&abandoned), Ask::Swept { trash }, NOW + 40).expect("a head");
+        assert_eq!(swept, (short.clone(), AFTER_END + micros(60)));
+        assert_eq!(turn(Some(&abandoned), Ask::Swept { trash }, NOW + 100), None);
+        // It is built, before the old board ends or after.
+        let commit = Ask::Commit { root: 7, height: 0 };
+        let (built, lives) = turn(Some(&reserved), commit.clone(), NOW).expect("a head");
+        let trash = Trash::Tree { epoch: 1, root: 5, height: 0 };
+        assert_eq!((&built.trash, lives), (&vec![trash], FOR_EVER));
+        let (swept, lives) = turn(Some(&built), Ask::Swept { trash }, NOW + 200).expect("a head");
+        assert_eq!((swept.root, swept.until, lives), (Some(7), Some(NOW + 500), AFTER_END + micros(300)));
+        let (built, lives) = turn(Some(&reserved), commit, NOW + 100).expect("a head");
+        assert_eq!((built.trash, lives), (vec![], AFTER_END + micros(400)));
+        // Nothing is left of a board that is over and deleted.
+        assert_eq!(turn(Some(&short), Ask::Discard, NOW + 100), None);
+    }
+
+    #[test]
+    fn cells_outlive_the_end_of_their_board() {
+        let old = Head {
+            until: Some(NOW),
+            trash: vec![Trash::Unfinished { epoch: 9, reserved: 1 }],
+            ..head(1, None)
+        };
+        let fan = Fan { leaf: 4, node: 4 };
+        let begin = |old: Option<&Head>| {
+            let (order, until, ask) = (Order::LowerFirst, Some(NOW + 500), Ask::Begin { leaf: 6 });
+            let step = Step { order, until, fan, epoch: 3, ids: vec![6], ask };
+            let value = old.map(Head::encode);
+            step.step(&[value.as_deref(), None], NOW).writes
+        };
+        let lives = |writes: Vec<Write>| -> Vec<Duration> {
+            let lives = |write| match write {
+                Write::Put(put) => put.lives,
+                other => panic!("{other:?}"),
+            };
+            writes.into_iter().map(lives).collect()
+        };
+        let after = AFTER_END + micros(500);
+        assert_eq!(lives(begin(None)), [after, after]);
+        assert_eq!(lives(begin(Some(&old))), [FOR_EVER, after]);
+        // The member and its leaf.
+        let board = Head { until: Some(NOW + 500), ..head(1, None) };
+        let ask = Ask::Change { member: "ada".to_owned(), act: Act::Set(7) };
+        let step = Step { order: Order::LowerFirst, until: None, fan, epoch: 1, ids: vec![5], ask };
+        let leaf = Part::Leaf(Leaf { low: Key::first(), high: None, keys: Vec::new() }).encode();
+        let writes = step.step(&[Some(&board.encode()), None, Some(&leaf)], NOW).writes;
+        assert_eq!(writes[0], Write::Keep);
+        assert_eq!(lives(writes[1..].to_vec()), [after, after]);
     }
 }

@@ -16,7 +16,11 @@ use crate::engine::{CellValue, Decision, Rule, Write};
 use crate::kit::bytes::{Reader, Writer};
 
 /// How long the cells of a board without an end are kept after they were written: 100 years.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+pub(super) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// How long the cells of a board are kept after its end, which the head decides. Cells expire by the
+/// raw clock of the engine or of the caller. So none goes before the end if a clock is set back, or
+/// clocks differ, by less than this.
+pub(super) const AFTER_END: Duration = Duration::from_secs(60 * 60);
 /// A leaf with so many bytes is full.
 const MOST_BYTES: usize = 16 * 1024;
 
@@ -151,18 +155,19 @@ pub(super) struct Draft<'a> {
     values: &'a [Option<&'a [u8]>],
     first_part: usize,
     ids: &'a [u64],
+    now: Micros,
+    /// How long cells of the tree and of members are kept.
     pub(super) lives: Duration,
     pub(super) writes: Vec<Write>,
 }
 
 impl Draft<'_> {
-    fn put(&mut self, cell: usize, bytes: Vec<u8>) {
-        let lives = self.lives;
+    fn put(&mut self, cell: usize, bytes: Vec<u8>, lives: Duration) {
         self.writes[cell] = Write::Put(CellValue { bytes, lives });
     }
 
     pub(super) fn head(&mut self, head: &Head) {
-        self.put(0, head.encode());
+        self.put(0, head.encode(), head.lives(self.now));
     }
 
     pub(super) fn delete_head(&mut self) {
@@ -171,14 +176,14 @@ impl Draft<'_> {
 
     pub(super) fn member(&mut self, bytes: Option<Vec<u8>>) {
         match bytes {
-            Some(bytes) => self.put(1, bytes),
+            Some(bytes) => self.put(1, bytes, self.lives),
             None => self.writes[1] = Write::Delete,
         }
     }
 
     pub(super) fn part(&mut self, id: u64, part: &Part) {
         if let Some(place) = self.ids.iter().position(|other| *other == id) {
-            self.put(self.first_part + place, part.encode());
+            self.put(self.first_part + place, part.encode(), self.lives);
         }
     }
 
@@ -228,9 +233,9 @@ impl Step {
     }
 }
 
-/// How long a cell of this board is kept.
+/// How long a cell of a board with this end is kept.
 pub(super) fn lives(until: Option<Micros>, now: Micros) -> Duration {
-    until.map_or(FOR_EVER, |until| Duration::from_micros(until.saturating_sub(now)))
+    until.map_or(FOR_EVER, |until| Duration::from_micros(until.saturating_sub(now)) + AFTER_END)
 }
 
 impl Rule for Step {
@@ -244,6 +249,7 @@ impl Rule for Step {
             values,
             first_part: 1 + usize::from(has_member),
             ids: &self.ids,
+            now,
             lives: lives(until, now),
             writes: vec![Write::Keep; values.len()],
         };
