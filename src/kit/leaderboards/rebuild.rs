@@ -32,7 +32,7 @@ impl Leaderboard {
     /// when they were reached, then by the bytes of the member (in SQL: `order by score desc,
     /// reached_at, member collate "C"`, and `score asc` for a board with the lower score first). So
     /// a board of any size is built without keeping it in memory. A source that orders by the time
-    /// must pass it on ([`RebuildEntry::reached_at`]): without it all scores count as reached now.
+    /// must pass it on ([`RebuildEntry::reached_at`]); without it all scores count as reached now.
     /// Times are cut to microseconds before they are compared.
     ///
     /// Readers see the old board until the new one replaces it, in one step. Nobody changes scores
