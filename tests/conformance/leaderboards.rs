@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use self::rebuild::{
     a_board_is_rebuilt_in_one_step, a_dropped_rebuild_leaves_the_old_board,
     a_rebuilt_board_knows_the_events_that_it_was_given, entries, no_score_is_lost_while_a_board_is_rebuilt,
+    nobody_is_removed_from_a_board_before_it_is_built,
 };
 use crate::bench::{Ground, ms, refuses, soon, until};
 use crate::cancel::poll_and_drop;
@@ -41,6 +42,7 @@ pub(crate) fn group() -> Group {
             a_lost_answer_can_be_asked_for_again,
             a_board_is_rebuilt_in_one_step,
             a_rebuilt_board_knows_the_events_that_it_was_given,
+            nobody_is_removed_from_a_board_before_it_is_built,
             no_score_is_lost_while_a_board_is_rebuilt,
             a_dropped_rebuild_leaves_the_old_board,
             a_board_ends,

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use leasehold::Error;
 use leasehold::kit::leaderboards::{Incremented, LONGEST_EVENT, MOST_EVENTS, RebuildEntry};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{board, check, stored};
 use crate::bench::{Ground, ms, soon, until};
@@ -69,13 +71,60 @@ pub(super) async fn a_rebuilt_board_knows_the_events_that_it_was_given(mut groun
     assert_eq!(two.increment_once("ada", 1, "2").await.expect("added"), Incremented::Yes(10));
 }
 
+pub(super) async fn nobody_is_removed_from_a_board_before_it_is_built(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let (builder, other) = (board(&client), board(&ground.client().await));
+    assert_eq!(other.remove("0007").await.expect("an answer"), None);
+    wire.set(Fault::Slow(ms(20)));
+    let (begun, begins) = oneshot::channel::<()>();
+    let mut begun = Some(begun);
+    let entries = entries(300).inspect(move |_| drop(begun.take()));
+    let building = tokio::spawn(async move { builder.rebuild(entries).await });
+    begins.await.expect_err("it is dropped when the source is read");
+    let mut removed = None;
+    until("it is built", async || match other.remove("0007").await {
+        Ok(score) => {
+            removed = Some(score);
+            true
+        }
+        Err(error) => {
+            assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+            false
+        }
+    })
+    .await;
+    assert_eq!(removed, Some(Some(9993)));
+    assert_eq!(soon("it is built", building).await.expect("no panic").expect("built"), 300);
+    assert_eq!(other.get("0007").await.expect("an answer"), None);
+    assert_eq!(other.count().await.expect("an answer"), 299);
+}
+
+/// Entries during which writers can see that a board is being built: what it is called, or 0.
+fn observed(count: i64, round: u32, building: &Arc<AtomicU32>) -> impl Iterator<Item = RebuildEntry> {
+    let building = Arc::clone(building);
+    let mut begun = None;
+    entries(count).enumerate().map(move |(number, entry)| {
+        // The first is asked for after the rebuild is announced, the last before it is done.
+        let begun = begun.get_or_insert_with(Instant::now);
+        let last = number + 1 == usize::try_from(count).expect("small");
+        assert!(!last || begun.elapsed() >= ms(40), "writers have had no time to be wrong");
+        building.store(if last { 0 } else { round }, Ordering::SeqCst);
+        entry
+    })
+}
+
 pub(super) async fn no_score_is_lost_while_a_board_is_rebuilt(mut ground: Ground) {
-    let (builder, reader) = (board(&ground.client().await), board(&ground.client().await));
-    builder.rebuild(entries(40)).await.expect("built");
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let (builder, reader) = (board(&client), board(&ground.client().await));
+    builder.rebuild(entries(250)).await.expect("built");
     let stop = Arc::new(AtomicBool::new(false));
+    let building = Arc::new(AtomicU32::new(0));
     let mut tasks = JoinSet::new();
     for writer in 0..2 {
         let (board, stop) = (board(&ground.client().await), Arc::clone(&stop));
+        let building = Arc::clone(&building);
         tasks.spawn(async move {
             // What was acknowledged last, and when it was asked for.
             let mut acknowledged = None;
@@ -83,9 +132,14 @@ pub(super) async fn no_score_is_lost_while_a_board_is_rebuilt(mut ground: Ground
                 if stop.load(Ordering::Acquire) {
                     break;
                 }
-                let asked = tokio::time::Instant::now();
+                let (asked, round) = (Instant::now(), building.load(Ordering::SeqCst));
                 // Behind all others.
                 match board.set(format!("writer{writer}"), -number).await {
+                    Ok(_) if round > 0 => {
+                        let now = building.load(Ordering::SeqCst);
+                        assert_ne!(now, round, "it was acknowledged while the board was being built");
+                        acknowledged = Some((number, asked));
+                    }
                     Ok(_) => acknowledged = Some((number, asked)),
                     Err(error) => assert!(matches!(error, Error::Unavailable { .. }), "{error}"),
                 }
@@ -99,17 +153,21 @@ pub(super) async fn no_score_is_lost_while_a_board_is_rebuilt(mut ground: Ground
         tokio::spawn(async move {
             while !stop.load(Ordering::Acquire) {
                 let count = reader.count().await.expect("an answer");
-                assert!((40..=42).contains(&count) || (100..=102).contains(&count), "{count} members");
+                assert!((250..=252).contains(&count) || (300..=302).contains(&count), "{count} members");
                 let rank = reader.rank("0007").await.expect("an answer").expect("on both boards");
                 assert!(rank.place == 8 && rank.score == 9993, "{rank:?}");
                 tokio::time::sleep(ms(1)).await;
             }
         })
     };
-    let mut built = tokio::time::Instant::now();
-    for round in 0..3 {
-        builder.rebuild(entries(if round % 2 == 0 { 100 } else { 40 })).await.expect("built");
-        built = tokio::time::Instant::now();
+    let mut built = Instant::now();
+    for round in 1..4 {
+        let count = if round % 2 == 1 { 300 } else { 250 };
+        // So that writers have the time to try while it is built.
+        wire.set(Fault::Slow(ms(20)));
+        builder.rebuild(observed(count, round, &building)).await.expect("built");
+        wire.set(Fault::None);
+        built = Instant::now();
         for writer in ["writer0", "writer1"] {
             // The second change after one that is seen now was asked for later than now.
             let mut first = None;
