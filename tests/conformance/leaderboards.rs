@@ -295,10 +295,11 @@ async fn a_killed_writer_leaves_a_whole_board(mut ground: Ground) {
     let client = ground.client().await;
     let board = board(&client);
     let mut most = 0;
-    for round in 0..4_u64 {
+    let mut book = BTreeMap::new();
+    for round in 0..4_i64 {
         let Some(mut child) = ground.child().await else { return };
         assert_eq!(child.ask("leaderboard x").await, "writing");
-        tokio::time::sleep(ms(60) + Duration::from_micros(round * 1300)).await;
+        tokio::time::sleep(ms(60) + Duration::from_micros(round.cast_unsigned() * 1300)).await;
         child.kill().await;
         // Whatever it has done, it has done whole. A call may be on its way for a moment.
         let mut all = soon("a look", board.top(10_000)).await.expect("an answer");
@@ -308,43 +309,75 @@ async fn a_killed_writer_leaves_a_whole_board(mut ground: Ground) {
             before == all
         })
         .await;
-        let book = all.into_iter().map(|ranked| (ranked.member, ranked.score)).collect();
-        check(&board, &book).await;
-        for number in 0..20 {
-            board.increment(format!("mine/{number}"), number).await.expect("added");
+        let found = all.into_iter().map(|ranked| (ranked.member, ranked.score)).collect();
+        // It makes one call after the other, so what is there is what some of them have left.
+        let mut changes = (0..5000).flat_map(changes_of_child);
+        while book != found {
+            let (member, score) = changes.next().unwrap_or_else(|| panic!("no calls leave {found:?}"));
+            change(&mut book, member, score);
         }
+        check(&board, &book).await;
         most = most.max(book.len());
+        for number in 0..20 {
+            let member = format!("mine/{number}");
+            let sum = board.increment(&member, number).await.expect("added");
+            assert_eq!(sum, number * (round + 1), "the sum of {member}");
+            book.insert(member, sum);
+        }
+        check(&board, &book).await;
     }
     assert!(most > 20, "it has written {most} members");
-    let book = board.top(10_000).await.expect("an answer");
-    check(&board, &book.into_iter().map(|ranked| (ranked.member, ranked.score)).collect()).await;
+}
+
+/// What the child does with this number: members that get a score or leave.
+fn changes_of_child(number: i64) -> impl Iterator<Item = (String, Option<i64>)> {
+    let set = (format!("child/{}", number * 7 % 90), Some(number * 13 % 50));
+    let removed = (number % 5 == 4).then(|| (format!("child/{}", number * 3 % 90), None));
+    [set].into_iter().chain(removed)
+}
+
+fn change(book: &mut BTreeMap<String, i64>, member: String, score: Option<i64>) {
+    match score {
+        Some(score) => drop(book.insert(member, score)),
+        None => drop(book.remove(&member)),
+    }
 }
 
 async fn a_dropped_call_leaves_a_whole_board(mut ground: Ground) {
     let options = ground.options();
     let (client, wire) = ground.client_on_wire(options).await;
     let (cut, whole) = (board(&client), board(&ground.client().await));
-    let mut sums = BTreeMap::new();
+    // What each member may have.
+    let mut may_have: BTreeMap<String, Vec<Option<i64>>> = BTreeMap::new();
     for number in 0..40_i64 {
         whole.set(number.to_string(), number).await.expect("set");
-        sums.insert(number.to_string(), number);
+        may_have.insert(number.to_string(), vec![Some(number)]);
     }
     wire.set(Fault::Stutter);
     for depth in 0..14 {
         // Into another leaf, onto the board, and off it.
-        let moved = ((depth * 3) % 40).to_string();
-        poll_and_drop(cut.set(&moved, 1000), depth).await;
-        poll_and_drop(cut.set(format!("new{depth}"), 20), depth).await;
-        poll_and_drop(cut.remove(((depth * 3 + 1) % 40).to_string()), depth).await;
+        let (moved, removed) = ((depth * 3 % 40).to_string(), ((depth * 3 + 1) % 40).to_string());
+        let mut asked = |member: &String, score, done| {
+            let scores = may_have.entry(member.clone()).or_insert_with(|| vec![None]);
+            if done {
+                scores.clear();
+            }
+            scores.push(score);
+        };
+        asked(&moved, Some(1000), poll_and_drop(cut.set(&moved, 1000), depth).await);
+        let new = format!("new{depth}");
+        asked(&new, Some(20), poll_and_drop(cut.set(&new, 20), depth).await);
+        asked(&removed, None, poll_and_drop(cut.remove(&removed), depth).await);
         poll_and_drop(cut.around(&moved, 3), depth).await;
     }
     wire.set(Fault::None);
     let all = whole.top(100).await.expect("an answer");
     let book: BTreeMap<String, i64> = all.into_iter().map(|ranked| (ranked.member, ranked.score)).collect();
-    for (member, score) in &book {
-        let old = sums.get(member).copied().unwrap_or(20);
-        assert!([old, 1000].contains(score), "{member} has {score}");
+    for (member, scores) in &may_have {
+        let score = book.get(member).copied();
+        assert!(scores.contains(&score), "{member} has {score:?} and not one of {scores:?}");
     }
+    assert!(book.keys().all(|member| may_have.contains_key(member)), "{book:?}");
     check(&whole, &book).await;
     // The handle whose calls were dropped goes on.
     cut.set("last", -5).await.expect("set");
@@ -356,6 +389,7 @@ async fn a_lost_answer_can_be_asked_for_again(mut ground: Ground) {
     let (client, wire) = ground.client_on_wire(options).await;
     let (cut, whole) = (board(&client), board(&ground.client().await));
     whole.set("bob", 3).await.expect("set");
+    let mut repeated = 0;
     for event in 0..5_u32 {
         // The cells are known, so that the change itself is what is lost.
         cut.rank("ada").await.expect("an answer");
@@ -363,9 +397,14 @@ async fn a_lost_answer_can_be_asked_for_again(mut ground: Ground) {
         let lost = cut.increment_once("ada", 2, event.to_string()).await.expect_err("not heard");
         assert!(matches!(lost, Error::Unavailable { .. }), "{lost}");
         wire.set(Fault::None);
+        let score = 2 * (i64::from(event) + 1);
+        let was_added = whole.get("ada").await.expect("an answer") == Some(score);
         let again = cut.increment_once("ada", 2, event.to_string()).await.expect("an answer");
-        assert_eq!(again.score(), 2 * (i64::from(event) + 1), "{again:?}");
+        let expected = if was_added { Incremented::Repeated(score) } else { Incremented::Yes(score) };
+        assert_eq!(again, expected);
+        repeated += u32::from(was_added);
     }
+    assert!(repeated >= 4, "only {repeated} of the answers that were lost were to a change");
     check(&whole, &BTreeMap::from([("ada".to_owned(), 10), ("bob".to_owned(), 3)])).await;
 }
 
@@ -486,9 +525,11 @@ pub(crate) async fn write_in_child(client: &Client, name: &str, answer: fn(&str)
     let board = client.leaderboard(name).expect("a name").fan_out(16).expect("in range");
     answer("writing");
     for number in 0_i64.. {
-        board.set(format!("child/{}", number * 7 % 90), number * 13 % 50).await.expect("set");
-        if number % 5 == 4 {
-            board.remove(format!("child/{}", number * 3 % 90)).await.expect("removed");
+        for (member, score) in changes_of_child(number) {
+            match score {
+                Some(score) => drop(board.set(member, score).await.expect("set")),
+                None => drop(board.remove(member).await.expect("removed")),
+            }
         }
     }
 }
