@@ -19,6 +19,7 @@
 //! the engine and however many members there are.
 
 mod board;
+mod builder;
 mod change;
 mod epoch;
 mod hints;

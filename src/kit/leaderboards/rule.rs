@@ -17,9 +17,9 @@ use crate::kit::bytes::{Reader, Writer};
 
 /// How long the cells of a board without an end are kept after they were written: 100 years.
 pub(super) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// How long the cells of a board are kept after its end, which the head decides. Cells expire by the
-/// raw clock of the engine or of the caller. So none goes before the end if a clock is set back, or
-/// clocks differ, by less than this.
+/// How long the cells of a board are kept after its end, which the head decides. Cells expire by
+/// the raw clock of the engine or of the caller. So none goes before the end if a clock is set
+/// back, or clocks differ, by less than this.
 pub(super) const AFTER_END: Duration = Duration::from_secs(60 * 60);
 /// A leaf with so many bytes is full.
 const MOST_BYTES: usize = 16 * 1024;

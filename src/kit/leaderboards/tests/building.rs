@@ -103,12 +103,13 @@ async fn tasks_of_one_handle_wait_for_a_builder_together() {
     let (builder, writer) = handles().await;
     announce(&builder, 7).await;
     let begun = Instant::now();
+    // More than could look one after the other.
     let tasks = |score: i64| -> JoinSet<crate::Result<Option<i64>>> {
         let task = |number: i64| {
             let writer = writer.clone();
             async move { writer.set(number.to_string(), score).await }
         };
-        (0..50).map(task).collect()
+        (0..200).map(task).collect()
     };
     for told in tasks(1).join_all().await {
         let error = told.expect_err("it is being built").to_string();
