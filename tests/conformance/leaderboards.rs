@@ -309,6 +309,14 @@ async fn a_killed_writer_leaves_a_whole_board(mut ground: Ground) {
             before == all
         })
         .await;
+        // The last call of a killed writer is seen in `file:` when somebody else writes.
+        for number in 0..20 {
+            let member = format!("mine/{number}");
+            let sum = board.increment(&member, number).await.expect("added");
+            assert_eq!(sum, number * (round + 1), "the sum of {member}");
+            book.insert(member, sum);
+        }
+        let all = board.top(10_000).await.expect("an answer");
         let found = all.into_iter().map(|ranked| (ranked.member, ranked.score)).collect();
         // It makes one call after the other, so what is there is what some of them have left.
         let mut changes = (0..5000).flat_map(changes_of_child);
@@ -317,14 +325,7 @@ async fn a_killed_writer_leaves_a_whole_board(mut ground: Ground) {
             change(&mut book, member, score);
         }
         check(&board, &book).await;
-        most = most.max(book.len());
-        for number in 0..20 {
-            let member = format!("mine/{number}");
-            let sum = board.increment(&member, number).await.expect("added");
-            assert_eq!(sum, number * (round + 1), "the sum of {member}");
-            book.insert(member, sum);
-        }
-        check(&board, &book).await;
+        most = most.max(book.len() - 20);
     }
     assert!(most > 20, "it has written {most} members");
 }

@@ -1,11 +1,13 @@
 //! Callers of one process that ask at the same time, and share steps.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold::engine::{CellValue, Swap, Write};
 use leasehold::kit::sale::{Answer, ReservationId, Sale, Terms};
 use leasehold::{Error, Family, Name};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::{check, id, opened, reserved, sales};
 use crate::bench::{Ground, ms, soon};
@@ -14,6 +16,7 @@ use crate::{Group, cases};
 
 const CALLERS: u32 = 60;
 const STOCK: u32 = 500;
+const LIMIT: Duration = ms(2000);
 
 pub(super) fn group() -> Group {
     cases!(
@@ -30,7 +33,7 @@ pub(super) fn group() -> Group {
 /// A sale whose calls take longer than it takes another caller to come.
 async fn slow_sale(ground: &mut Ground) -> (Sale, Arc<Wire>) {
     let _opened = opened(&ground.client().await, &Terms::new(STOCK).limit(2)).await;
-    let options = ground.options().call_limit(ms(2000));
+    let options = ground.options().call_limit(LIMIT);
     let (client, wire) = ground.client_on_wire(options).await;
     let sale = super::sale(&client);
     // From now on it knows how the sale is laid out.
@@ -86,6 +89,7 @@ async fn each_of_many_is_told_its_own_answer(mut ground: Ground) {
 
 async fn a_caller_that_leaves_takes_nobody_along(mut ground: Ground) {
     let (sale, wire) = slow_sale(&mut ground).await;
+    wire.set(Fault::Delay(ms(20)));
     let mut stay = JoinSet::new();
     let mut leave = Vec::new();
     for number in 0..CALLERS {
@@ -96,11 +100,9 @@ async fn a_caller_that_leaves_takes_nobody_along(mut ground: Ground) {
             leave.push(tokio::spawn(async move { sale.reserve(buyer, 1, id()).await }));
         }
     }
-    // They leave while they wait, while others take them along, and while they take others along.
-    for leaving in leave {
-        leaving.abort();
-        tokio::task::yield_now().await;
-    }
+    // In the middle of the second round some wait, and some have taken others along.
+    tokio::time::sleep(ms(30)).await;
+    leave.iter().for_each(JoinHandle::abort);
     let answers = soon("those who stay are answered", stay.join_all()).await;
     assert_eq!(answers.len(), CALLERS as usize / 3);
     for answer in answers {
@@ -127,9 +129,11 @@ async fn many_that_are_not_answered_ask_again(mut ground: Ground) {
     };
     for fault in [Fault::LoseAnswer, Fault::HangAnswer, Fault::Refuse, Fault::Hang] {
         wire.set(fault);
+        let asked = Instant::now();
         for answer in ask_all().await {
             assert!(matches!(answer, Err(Error::Unavailable { .. })), "{fault:?}: {answer:?}");
         }
+        assert!(asked.elapsed() < 2 * LIMIT, "{fault:?}: nobody waits for the time of others, too");
     }
     wire.set(Fault::None);
     for answer in ask_all().await {
