@@ -254,8 +254,11 @@ async fn leaves_the_queue_when_the_wait_is_dropped(mut ground: Ground, maker: Ma
     let waiter = maker.make(&two, "x").await;
     not_within(ms(50), "the waiter got in", waiter.lock()).await;
     held.release().await.expect("held");
-    until("nothing is left", async || lock.is_free(&one, "x").await).await;
-    assert!(lock.try_lock().await.expect("an answer").is_some());
+    // On a busy machine its request may arrive only now, and is then given back.
+    until("nothing is left", async || {
+        lock.is_free(&one, "x").await && lock.try_lock().await.expect("an answer").is_some()
+    })
+    .await;
 }
 
 async fn does_nothing_if_never_polled(mut ground: Ground, maker: Maker) {

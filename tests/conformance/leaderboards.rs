@@ -299,6 +299,7 @@ async fn a_killed_writer_leaves_a_whole_board(mut ground: Ground) {
     for round in 0..4_i64 {
         let Some(mut child) = ground.child().await else { return };
         assert_eq!(child.ask("leaderboard x").await, "writing");
+        until("it has written", async || board.count().await.expect("an answer") > 25).await;
         tokio::time::sleep(ms(60) + Duration::from_micros(round.cast_unsigned() * 1300)).await;
         child.kill().await;
         // Whatever it has done, it has done whole. A call may be on its way for a moment.

@@ -124,7 +124,8 @@ async fn doubts_renewals_and_recoveries_are_counted(mut ground: Ground) {
     let renewals = |outcome| count(&client, "leasehold_renewals_total", &name, Some(("outcome", outcome)));
     let doubts = || count(&client, "leasehold_doubts_total", &name, None);
     let recoveries = || count(&client, "leasehold_recoveries_total", &name, None);
-    let guard = client.mutex(&name).expect("a name").lease(ms(1500)).lock().await.expect("free");
+    // As long as a busy machine may need to renew it, and to count the recovery.
+    let guard = client.mutex(&name).expect("a name").lease(ms(3000)).lock().await.expect("free");
     until("it was renewed", async || renewals("renewed") > 0).await;
     // A slow machine may have been in doubt by itself.
     let (failed, doubted, recovered) = (renewals("failed"), doubts(), recoveries());

@@ -342,8 +342,8 @@ fn who_asks_with_others_is_answered_as_if_alone() {
             let mut alone = World { cells: world.cells.clone(), terms: world.terms.clone(), ..world };
             let mut one_by_one = Vec::new();
             // Few numbers and buyers, so that some come twice, also in one step.
-            for _ in 0..=dice.roll(9) {
-                let (number, name) = (dice.roll(40).into(), format!("buyer{}", dice.roll(9)));
+            for _ in 0..=dice.roll(20) {
+                let (number, name) = (dice.roll(40).into(), format!("buyer{}", dice.roll(16)));
                 let quantity = 1 + dice.roll(3) as u32;
                 if !rule.add(ReservationId(number), &name, quantity) {
                     *seen.entry("no room".into()).or_default() += 1;
