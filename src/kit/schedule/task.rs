@@ -97,8 +97,8 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the expression or the zone is wrong, or the name is too long;
-    /// [`Error::Unsupported`] if the engine has no cells.
+    /// [`Error::Invalid`](crate::Error::Invalid) if the expression or the zone is wrong, or the name
+    /// is too long; [`Error::Unsupported`](crate::Error::Unsupported) if the engine has no cells.
     pub fn cron(&self, expression: &str, zone: &str) -> Result<Task> {
         self.task(Timing::cron(expression, zone)?)
     }
@@ -108,8 +108,8 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the period is shorter than 10 ms, or the name is too long;
-    /// [`Error::Unsupported`] if the engine has no cells.
+    /// [`Error::Invalid`](crate::Error::Invalid) if the period is shorter than 10 ms, or the name is
+    /// too long; [`Error::Unsupported`](crate::Error::Unsupported) if the engine has no cells.
     pub fn every(&self, period: Duration) -> Result<Task> {
         self.task(Timing::every(period)?)
     }
@@ -201,8 +201,8 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if an option is out of range or the client is closed; [`Error::Engine`]
-    /// if the record of the task is something else.
+    /// [`Error::Invalid`](crate::Error::Invalid) if an option is out of range or the client is
+    /// closed; [`Error::Engine`](crate::Error::Engine) if the record of the task is something else.
     ///
     /// # Cancel safety
     ///
