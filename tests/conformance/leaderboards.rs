@@ -174,7 +174,9 @@ async fn the_lower_score_can_be_the_better_one(mut ground: Ground) {
 
 async fn around_a_member_and_pages_go_over_the_edges_of_leaves(mut ground: Ground) {
     const COUNT: usize = 150;
-    let (one, two) = (board(&ground.client().await), board(&ground.client().await));
+    // They take turns, and all together may need longer than a call usually has.
+    let options = ground.options().call_limit(ms(60_000));
+    let (one, two) = (board(&ground.client_with(options).await), board(&ground.client().await));
     let mut tasks = JoinSet::new();
     for number in 0..COUNT {
         let board = one.clone();
