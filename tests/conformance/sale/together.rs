@@ -16,6 +16,8 @@ use crate::{Group, cases};
 
 const CALLERS: u32 = 60;
 const STOCK: u32 = 500;
+/// Enough for all of them on a busy machine.
+const PATIENT: Duration = ms(9000);
 const LIMIT: Duration = ms(2000);
 
 pub(super) fn group() -> Group {
@@ -31,9 +33,9 @@ pub(super) fn group() -> Group {
 }
 
 /// A sale whose calls take longer than it takes another caller to come.
-async fn slow_sale(ground: &mut Ground) -> (Sale, Arc<Wire>) {
+async fn slow_sale(ground: &mut Ground, limit: Duration) -> (Sale, Arc<Wire>) {
     let _opened = opened(&ground.client().await, &Terms::new(STOCK).limit(2)).await;
-    let options = ground.options().call_limit(LIMIT);
+    let options = ground.options().call_limit(limit);
     let (client, wire) = ground.client_on_wire(options).await;
     let sale = super::sale(&client);
     // From now on it knows how the sale is laid out.
@@ -47,7 +49,7 @@ fn quantity(number: u32) -> u32 {
 }
 
 async fn each_of_many_is_told_its_own_answer(mut ground: Ground) {
-    let (sale, wire) = slow_sale(&mut ground).await;
+    let (sale, wire) = slow_sale(&mut ground, PATIENT).await;
     // The cell of one buyer is something else.
     let name = Name::new(Family::Cell, "sale/{x}/buyer/b7").expect("a name");
     let write = Write::Put(CellValue { bytes: b"something else".to_vec(), lives: ms(60_000) });
@@ -88,7 +90,7 @@ async fn each_of_many_is_told_its_own_answer(mut ground: Ground) {
 }
 
 async fn a_caller_that_leaves_takes_nobody_along(mut ground: Ground) {
-    let (sale, wire) = slow_sale(&mut ground).await;
+    let (sale, wire) = slow_sale(&mut ground, PATIENT).await;
     wire.set(Fault::Delay(ms(20)));
     let mut stay = JoinSet::new();
     let mut leave = Vec::new();
@@ -117,7 +119,7 @@ async fn a_caller_that_leaves_takes_nobody_along(mut ground: Ground) {
 }
 
 async fn many_that_are_not_answered_ask_again(mut ground: Ground) {
-    let (sale, wire) = slow_sale(&mut ground).await;
+    let (sale, wire) = slow_sale(&mut ground, LIMIT).await;
     let ids: Vec<ReservationId> = (0..CALLERS).map(|_| id()).collect();
     let ask_all = || {
         let mut tasks = JoinSet::new();
