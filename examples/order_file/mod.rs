@@ -187,11 +187,11 @@ impl OrderFile {
         Ok(OrderFile { path: path.to_owned(), open: Arc::new(Mutex::new(open)), decides: true })
     }
 
-    /// Places whatever it is given, as long as nobody has placed or ended it before: it does not
-    /// look at the stock. So what a store has sold too much is seen.
+    /// If it does not decide, it places whatever it is given, as long as nobody has placed or ended
+    /// it before: it does not look at the stock. So what a store has sold too much is seen.
     #[must_use]
-    pub(crate) fn without_stock_check(mut self) -> OrderFile {
-        self.decides = false;
+    pub(crate) fn which_decides(mut self, decides: bool) -> OrderFile {
+        self.decides = decides;
         self
     }
 

@@ -23,18 +23,18 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(30);
 /// One of so many buyers wants two units, in two windows at the same time.
 const GREEDY: u32 = 8;
 
-/// Sells as it is told to: `SALE DATABASE NUMBER BUYERS`. At the end it writes the requests and
-/// those that were answered, and `done`.
+/// Sells as it is told to: `SALE DATABASE NUMBER BUYERS DECIDES`. At the end it writes the requests
+/// and those that were answered, and `done`.
 pub(crate) async fn work(url: &str) -> Result<()> {
     let client = leasehold::connect(url).await?;
     say("ready");
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
-        let [name, path, number, buyers] = line.split(' ').collect::<Vec<_>>()[..] else {
+        let [name, path, number, buyers, decides] = line.split(' ').collect::<Vec<_>>()[..] else {
             return Err(line.into());
         };
         let sale = client.sale(name)?;
-        let database = OrderFile::open(Path::new(path))?.without_stock_check();
+        let database = OrderFile::open(Path::new(path))?.which_decides(decides.parse()?);
         let placing = tokio::spawn({
             let (sale, database) = (sale.clone(), database.clone());
             async move {

@@ -74,8 +74,16 @@ struct Course {
     ended_in: u32,
 }
 
-/// What is wrong. `now` is the sale at rest, which nobody could buy in before `opens_at`.
-pub(crate) fn judge(history: &[Line], now: &Figures, stock: u32, told: &Told, opens_at: u64) -> Vec<String> {
+/// What is wrong. `now` is the sale at rest, which nobody could buy in before `opens_at`, and of
+/// which a buyer may have up to the `limit`.
+pub(crate) fn judge(
+    history: &[Line],
+    now: &Figures,
+    stock: u32,
+    limit: Option<i64>,
+    told: &Told,
+    opens_at: u64,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut courses: BTreeMap<ReservationId, Course> = BTreeMap::new();
     // Units of all orders that are not over, the most that there ever were, and those of one buyer.
@@ -126,8 +134,8 @@ pub(crate) fn judge(history: &[Line], now: &Figures, stock: u32, told: &Told, op
         most = most.max(live);
         let has = buyers.entry(&order.buyer).or_default();
         *has += change * i64::from(order.quantity);
-        if *has > 1 {
-            wrong.push(format!("the buyer {} has {has} units, and one is the limit", order.buyer));
+        if let Some(limit) = limit.filter(|limit| *has > *limit) {
+            wrong.push(format!("the buyer {} has {has} units, and {limit} is the limit", order.buyer));
         }
     }
     if most > i64::from(stock) {
@@ -213,7 +221,7 @@ mod tests {
 
     #[track_caller]
     fn finds(what: &str, (history, now, told): &(Vec<Line>, Figures, Told)) {
-        let wrong = judge(history, now, 2, told, OPENS_AT);
+        let wrong = judge(history, now, 2, Some(1), told, OPENS_AT);
         assert!(wrong.iter().any(|wrong| wrong.contains(what)), "{wrong:?}");
     }
 
@@ -228,7 +236,7 @@ mod tests {
     #[test]
     fn a_good_round_is_good() {
         let (history, now, told) = round();
-        assert_eq!(judge(&history, &now, 2, &told, OPENS_AT), Vec::<String>::new());
+        assert_eq!(judge(&history, &now, 2, Some(1), &told, OPENS_AT), Vec::<String>::new());
     }
 
     #[test]
@@ -241,7 +249,7 @@ mod tests {
         ended.epoch = 2;
         again.0.push(Line::Order(ended));
         let (history, now, told) = &again;
-        assert_eq!(judge(history, now, 2, told, OPENS_AT), Vec::<String>::new());
+        assert_eq!(judge(history, now, 2, Some(1), told, OPENS_AT), Vec::<String>::new());
         // But once in an epoch.
         let twice = again.0[9].clone();
         again.0.push(twice);
@@ -262,7 +270,7 @@ mod tests {
 
         let mut two_of_one = round();
         order(&mut two_of_one, 6).buyer = "a".to_owned();
-        finds("one is the limit", &two_of_one);
+        finds("1 is the limit", &two_of_one);
 
         let mut returned_twice = round();
         (returned_twice.1.returned, returned_twice.1.available) = (2, 1);
@@ -290,7 +298,11 @@ mod tests {
         finds("has never heard of it", &never_placed);
         never_placed.1.epoch += 1;
         let (history, now, told) = never_placed;
-        assert_eq!(judge(&history, &now, 2, &told, OPENS_AT), Vec::<String>::new(), "the store has lost it");
+        assert_eq!(
+            judge(&history, &now, 2, Some(1), &told, OPENS_AT),
+            Vec::<String>::new(),
+            "the store has lost it"
+        );
 
         let mut too_early = round();
         too_early.2.reserved.insert(ReservationId(1), Promise { at: OPENS_AT - 2000, ..PROMISE });

@@ -13,10 +13,12 @@
 //! to others.
 //!
 //! With `--redis` the program starts a Redis server (`--redis PROGRAM`) and kills that, too, once a
-//! round. Half of the time the server comes back with its data; otherwise it has forgotten all, and
-//! the sale is rebuilt from the database. `--on URL` takes another engine.
+//! round. It comes back with its data, or has forgotten all, or the last moment, as after a
+//! fail-over; it sells from that for a while, and then the sale is rebuilt from the database. `--on
+//! URL` takes another engine.
 //!
 //! The database is a file that does not look at the stock: it would hide what the sale does wrong.
+//! Only where the server forgets a moment it does, because then it must decide.
 //! While it sells, [`audit`] looks whether what the sale says is true in the database. After each
 //! round [`judge`] compares what the database has written, line by line, with what the sale says
 //! and with what buyers were told, also by processes that were killed right after. Then [`rest`]
@@ -43,7 +45,7 @@ use std::time::{Duration, Instant};
 use judge::Told;
 use order_file::OrderFile;
 use processes::{Arguments, Result, Worker, random, random_time};
-use server::RedisServer;
+use server::{Data, RedisServer};
 use shop::{Shop, patiently};
 use tokio::sync::oneshot;
 
@@ -55,7 +57,8 @@ const ROUND: Duration = Duration::from_millis(900);
 struct Sum {
     killed: usize,
     restarted: u32,
-    rebuilt: u32,
+    emptied: u32,
+    set_back: u32,
     asked: u64,
     answered: u64,
     reserved: usize,
@@ -95,11 +98,16 @@ async fn main() -> Result<()> {
     for round in 0..rounds {
         let name = format!("oversell-{scope}-{round}");
         let path = dir.path().join(format!("orders-{round}"));
-        let database = OrderFile::create(&path, stock)?.without_stock_check();
+        let data = match server {
+            Some(_) => [Data::Kept, Data::Lost, Data::Older][usize::try_from(random(3))?],
+            None => Data::Kept,
+        };
+        let database = OrderFile::create(&path, stock)?.which_decides(data == Data::Older);
         let shop = Shop::open(client.sale(&name)?, database, stock, shards).await?;
         let (stop, stopped) = oneshot::channel();
         let auditing = tokio::spawn(audit::audit(shop.clone(), round, stopped));
-        let command = |number: u32| format!("{name} {} {number} {each}", path.display());
+        let command =
+            |number: u32| format!("{name} {} {number} {each} {}", path.display(), data == Data::Older);
         let begun = Instant::now();
         for (number, worker) in (0..).zip(&mut workers) {
             worker.say(&command(number)).await?;
@@ -114,7 +122,7 @@ async fn main() -> Result<()> {
             if moment > restart_at
                 && let Some(server) = restart.take()
             {
-                restart_redis(server, begun + restart_at, &shop, &mut sum).await?;
+                restart_redis(server, begun + restart_at, data, &shop, &mut sum).await?;
             }
             tokio::time::sleep_until((begun + moment).into()).await;
             let victim = u32::try_from(random(count.into()))?;
@@ -126,7 +134,7 @@ async fn main() -> Result<()> {
             sum.killed += 1;
         }
         if let Some(server) = restart.take() {
-            restart_redis(server, begun + restart_at, &shop, &mut sum).await?;
+            restart_redis(server, begun + restart_at, data, &shop, &mut sum).await?;
         }
         for worker in &mut workers {
             loop {
@@ -141,7 +149,9 @@ async fn main() -> Result<()> {
         let now = rest::come_to_rest(&shop).await?;
         stop.send(()).ok();
         sum.wrong += auditing.await??;
-        let mut wrong = judge::judge(&shop.database.history()?, &now, stock, &told, shop.opens_at);
+        // A store that forgets a moment forgets what a buyer has.
+        let limit = (data != Data::Older).then_some(1);
+        let mut wrong = judge::judge(&shop.database.history()?, &now, stock, limit, &told, shop.opens_at);
         wrong.extend(rest::sell_the_rest(&shop, &told, now.available).await?);
         wrong.extend(rest::begin_again(&shop).await?);
         wrong.extend(rest::close(&shop).await?);
@@ -162,7 +172,10 @@ async fn main() -> Result<()> {
         each * count
     );
     println!("  processes killed     {}", sum.killed);
-    println!("  servers killed       {}, of which {} came back empty", sum.restarted, sum.rebuilt);
+    println!(
+        "  servers killed       {}, of which {} came back empty and {} with what was a moment before",
+        sum.restarted, sum.emptied, sum.set_back
+    );
     let share = 100.0 * sum.answered as f64 / sum.asked.max(1) as f64;
     println!("  requests             {}, of which {share:.2} % were answered at once", sum.asked);
     println!("  p50, p99             {} µs, {} µs", percentile(50), percentile(99));
@@ -175,16 +188,28 @@ async fn main() -> Result<()> {
     if sum.wrong == 0 { Ok(()) } else { Err("the sale has gone wrong".into()) }
 }
 
-/// Kills the server at its moment. If it comes back without the sale, that is rebuilt.
-async fn restart_redis(server: &mut RedisServer, moment: Instant, shop: &Shop, sum: &mut Sum) -> Result<()> {
+/// Kills the server at its moment. If it comes back without the sale or without the last of it, the
+/// sale is rebuilt.
+async fn restart_redis(
+    server: &mut RedisServer,
+    moment: Instant,
+    data: Data,
+    shop: &Shop,
+    sum: &mut Sum,
+) -> Result<()> {
     tokio::time::sleep_until(moment.into()).await;
-    let keeps = random(2) == 0;
-    server.kill_and_restart(keeps).await?;
+    server.kill_and_restart(data, random_time(100)).await?;
     sum.restarted += 1;
     let found = patiently(|| async { Ok(shop.sale.figures().await?) }).await?;
-    if keeps {
-        return found.map(drop).ok_or_else(|| "the server was to keep its data".into());
+    match data {
+        Data::Kept => return found.map(drop).ok_or_else(|| "the server was to keep its data".into()),
+        Data::Lost => sum.emptied += 1,
+        Data::Older => {
+            found.ok_or("the server was to keep its older data")?;
+            sum.set_back += 1;
+            // Until somebody sees that, it sells what is sold.
+            tokio::time::sleep(random_time(200)).await;
+        }
     }
-    sum.rebuilt += 1;
     shop.rebuild(|terms| terms).await
 }

@@ -6,6 +6,17 @@ use std::time::{Duration, Instant};
 
 use crate::processes::Result;
 
+/// What a server has when it comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// All that it has acknowledged.
+    Kept,
+    /// Nothing.
+    Lost,
+    /// What it had a moment before it was killed, as a replica that is promoted.
+    Older,
+}
+
 /// The server of this run. It ends with this value.
 pub(crate) struct RedisServer {
     program: String,
@@ -37,13 +48,23 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// kill -9. What it has acknowledged it has written, so it comes back with it; or with nothing.
-    pub(crate) async fn kill_and_restart(&mut self, keeps: bool) -> Result<()> {
+    /// kill -9, and it comes back. What it has acknowledged it has written. `moment` is how much
+    /// older its data are, if they are.
+    pub(crate) async fn kill_and_restart(&mut self, data: Data, moment: Duration) -> Result<()> {
+        let older = self.dir.with_extension("older");
+        if data == Data::Older {
+            copy(&self.dir, &older)?;
+            tokio::time::sleep(moment).await;
+        }
         self.process.kill()?;
         self.process.wait()?;
-        if !keeps {
+        if data != Data::Kept {
             std::fs::remove_dir_all(&self.dir)?;
-            std::fs::create_dir(&self.dir)?;
+        }
+        match data {
+            Data::Kept => {}
+            Data::Lost => std::fs::create_dir(&self.dir)?,
+            Data::Older => std::fs::rename(&older, &self.dir)?,
         }
         self.process = spawn(&self.program, &self.dir, self.port)?;
         self.answers().await
@@ -59,6 +80,21 @@ impl RedisServer {
         }
         Ok(())
     }
+}
+
+/// The server writes on while it is copied: at its start it leaves out what was not written whole.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy(&from, &to)?;
+        } else {
+            std::fs::copy(from, to)?;
+        }
+    }
+    Ok(())
 }
 
 fn spawn(program: &str, dir: &Path, port: u16) -> Result<Child> {

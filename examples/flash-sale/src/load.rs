@@ -113,13 +113,13 @@ pub(crate) async fn run(settings: &Settings) -> Result<()> {
 fn judge(before: &View, after: &View, all: &Seen) -> Vec<String> {
     let mut wrong = Vec::new();
     let (then, now) = (&before.now, &after.now);
-    let held = now.reserved + now.ordered + now.paid + now.ending;
-    if now.available + held != after.stock {
-        wrong.push(format!(
-            "{} units are in the sale, and the stock is {}",
-            now.available + held,
-            after.stock
-        ));
+    let open = now.reserved + now.ordered + now.ending;
+    let units = now.available + open + now.paid;
+    if units != after.stock {
+        wrong.push(format!("{units} units are in the sale, and the stock is {}", after.stock));
+    }
+    if open > 0 {
+        wrong.push(format!("{open} units are neither paid nor back, although their time is over"));
     }
     if !after.agrees {
         wrong.push("the sale and the database do not agree".to_owned());

@@ -16,12 +16,12 @@ use axum::{Json, Router};
 use leasehold::Client;
 use leasehold::kit::once::IfRunning;
 use leasehold::kit::rate::{Limit, WhenAway};
-use leasehold::kit::sale::{Answer, Begun, Rebuild, ReservationId, Sale, Standing, Terms};
+use leasehold::kit::sale::{Answer, Begun, Figures, Rebuild, ReservationId, Sale, Standing, Terms};
 use leasehold::kit::web::{AfterResponse, Counted, IdempotencyLayer, REPLAYED, RateLimitLayer};
 use serde_json::json;
 
 use crate::history::{EVERY, History, View, count};
-use crate::orders::Database;
+use crate::orders::{Books, Database};
 use crate::{Result, with_causes};
 
 const PAGE: &str = include_str!("page.html");
@@ -29,6 +29,8 @@ const SALE: &str = "flash-sale";
 /// How long a request waits: for a store under load, for the answer to its twin, and a payment for
 /// the worker that places its order.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// A sale that differs from the database for so long has lost a part: it is rebuilt.
+const DOUBTFUL: Duration = Duration::from_secs(3);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Settings {
@@ -241,6 +243,16 @@ impl Shop {
         self.rebuild().await
     }
 
+    /// Rebuilds the sale, unless another shop does that now.
+    async fn rebuild_alone(&self) -> Result<()> {
+        let Some(guard) = self.client.mutex(format!("rebuild {SALE}"))?.try_lock().await? else {
+            return Ok(());
+        };
+        let rebuilt = self.rebuild().await;
+        guard.release().await?;
+        rebuilt
+    }
+
     /// Goes on from what the database says.
     async fn rebuild(&self) -> Result<()> {
         let from = self.database.rebuild(|left| self.terms(left), self.pay_within).await?;
@@ -283,23 +295,51 @@ async fn place_orders(shop: Shop) {
     }
 }
 
-/// Adds points to the charts, and rebuilds a sale that the store has lost.
+/// Adds points to the charts, and rebuilds a sale that the store has lost, or has lost a part of.
 async fn keep_history(shop: Shop) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut doubt = Doubt::default();
     loop {
         ticks.tick().await;
         let kept = async {
             let books = shop.database.books().await?;
             match shop.sale.figures().await? {
-                Some(figures) => shop.history.keep(shop.history.point(&figures, &books)),
-                None => shop.rebuild().await?,
+                Some(figures) if !doubt.lasts(&figures, &books) => {
+                    shop.history.keep(shop.history.point(&figures, &books));
+                }
+                _ => shop.rebuild_alone().await?,
             }
             Result::<()>::Ok(())
         };
         if let Err(error) = kept.await {
             eprintln!("{}", with_causes(&*error));
         }
+    }
+}
+
+/// Looks whether the sale and the database stay apart. What is on its way differs from look to
+/// look, and is explained at rest; what a store has forgotten stays forgotten.
+#[derive(Debug, Default)]
+struct Doubt {
+    apart: Option<(i64, i64, i64)>,
+    since: Option<Instant>,
+}
+
+impl Doubt {
+    /// True if they have been apart by the same units for [`DOUBTFUL`], or nobody has ended what
+    /// somebody has begun to rebuild.
+    fn lasts(&mut self, figures: &Figures, books: &Books) -> bool {
+        let by = figures.compare(&books.ledger);
+        let apart = (!by.is_explained() || figures.rebuilding).then_some((by.left, by.unpaid, by.paid));
+        if apart.is_none() || apart != self.apart {
+            (self.apart, self.since) = (apart, apart.map(|_| Instant::now()));
+        }
+        let lasts = self.since.is_some_and(|since| since.elapsed() >= DOUBTFUL);
+        if lasts {
+            *self = Doubt::default();
+        }
+        lasts
     }
 }
 

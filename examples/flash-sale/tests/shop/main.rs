@@ -48,6 +48,9 @@ fn main() -> ExitCode {
         trial("a_redis_that_forgets_all_costs_no_order", servers.as_deref(), || {
             run(a_redis_that_forgets_all_costs_no_order())
         }),
+        trial("a_redis_that_forgets_a_moment_costs_no_order", servers.as_deref(), || {
+            run(a_redis_that_forgets_a_moment_costs_no_order())
+        }),
     ];
     let mut arguments = Arguments::from_args();
     // Each of them has a crowd, and looks at how long things take.
@@ -360,6 +363,36 @@ async fn a_redis_that_forgets_all_costs_no_order() -> Result<()> {
         assert_eq!((number(&state, "paid"), number(&state, "available")), (60, 0));
     }
     assert_eq!(count("state = 'paid'"), "60");
+    assert_eq!(postgres.query("select n from sales"), "0");
+    Ok(())
+}
+
+/// As after a fail-over to a replica that lags.
+async fn a_redis_that_forgets_a_moment_costs_no_order() -> Result<()> {
+    let (redis, postgres) = (Redis::start(), Postgres::start());
+    let (on, orders) = (redis.url(), postgres.url());
+    let shop = Shop::open(&["--stock", "60", "--pay-within", "3s", "--on", &on, "--orders", &orders])?;
+    let crowd = ["--buyers", "20", "--think", "100ms", "--pay", "100"];
+    shop.crowd(&crowd)?.gone().await?;
+    redis.command(&["SAVE"]);
+    shop.crowd(&crowd)?.gone().await?;
+    let before = shop.state().await?;
+    assert_eq!((number(&before, "paid"), number(&before, "available")), (40, 20), "{before}");
+
+    // It comes back with what it has saved, in which the last twenty are for sale.
+    redis.kill();
+    redis.restart();
+    until("it is rebuilt", async || {
+        let state = shop.state().await;
+        Ok(state.is_ok_and(|state| state["epoch"] == 2 && state["selling"] == true))
+    })
+    .await?;
+    let after = shop.state().await?;
+    assert_eq!((number(&after, "paid"), number(&after, "available")), (40, 20), "{after}");
+    assert_eq!(after["agrees"], true, "{after}");
+    shop.crowd(&["--buyers", "100", "--think", "100ms", "--pay", "100"])?.gone().await?;
+    assert_eq!(number(&shop.state().await?, "paid"), 60);
+    assert_eq!(postgres.query("select count(*) from orders where state = 'paid'"), "60");
     assert_eq!(postgres.query("select n from sales"), "0");
     Ok(())
 }
