@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
@@ -102,7 +103,14 @@ impl File {
         let seat = random::number()?;
         let life = LifeFile::create(&dir, seat)?;
         let sender = Sender::new(&dir)?;
-        let session = Arc::new(Session { dir, store, peers: Peers::default(), sender, seat });
+        let session = Arc::new(Session {
+            dir,
+            store,
+            peers: Peers::default(),
+            sender,
+            seat,
+            cells_written: AtomicUsize::new(0),
+        });
         if seat.is_multiple_of(TIDY_EVERY) {
             liveness::tidy(&session.dir, &session.peers);
         }
@@ -311,7 +319,7 @@ impl Engine for File {
         after: Option<&'a str>,
         limit: usize,
     ) -> Reply<'a, Vec<(Name, View)>> {
-        Box::pin(async move { self.session.list(family, prefix, after, limit) })
+        Box::pin(self.session.list(family, prefix, after, limit))
     }
 
     fn break_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Vec<Claim>> {
@@ -321,7 +329,7 @@ impl Engine for File {
     fn read<'a>(&'a self, names: &'a [Name]) -> Reply<'a, Cells> {
         Box::pin(async move {
             check_cells(names.iter())?;
-            self.session.read_cells(names)
+            self.session.read_cells(names).await
         })
     }
 
@@ -341,10 +349,13 @@ impl Engine for File {
         Box::pin(async move {
             self.check_open()?;
             check_cells(names.iter())?;
-            if rule.mostly_looks()
-                && let Some(answer) = self.session.look_by_rule(names, &**rule)?
-            {
-                return Ok(answer);
+            if rule.mostly_looks() {
+                match self.session.look_by_rule(names, rule).await {
+                    Ok(Some(answer)) => return Ok(answer),
+                    // Whoever writes needs no place among those who read.
+                    Ok(None) | Err(Error::Unavailable { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
             let (session, names, rule) = (Arc::clone(&self.session), names.to_vec(), Arc::clone(rule));
             let written =
@@ -361,7 +372,7 @@ impl Engine for File {
         after: Option<&'a str>,
         limit: usize,
     ) -> Reply<'a, Vec<Name>> {
-        Box::pin(async move { self.session.list_cells(prefix, after, limit) })
+        Box::pin(self.session.list_cells(prefix, after, limit))
     }
 
     fn watch<'a>(&'a self, name: &'a Name, watching: Watching) -> Reply<'a, ()> {

@@ -55,6 +55,8 @@ pub(crate) struct Wire {
     stop: Mutex<Option<(u32, Stop)>>,
     stopped: Notify,
     deaf: AtomicBool,
+    /// Rules over more cells than this fail.
+    most_cells: AtomicUsize,
     /// Renewals of leases of this length never come back.
     hanging: Mutex<Option<Duration>>,
     /// Where the client listens.
@@ -81,6 +83,12 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn set(&self, fault: Fault) {
         *self.fault.lock().expect("no panic") = fault;
+    }
+
+    /// Rules over more cells fail from now on, not because of the wire.
+    #[cfg(feature = "sale")]
+    pub(crate) fn refuse_more_cells_than(&self, cells: usize) {
+        self.most_cells.store(cells, Ordering::Release);
     }
 
     /// Every call that renews a lease of this length hangs from now on.
@@ -219,6 +227,7 @@ pub(crate) fn wire(engine: Box<dyn Engine>) -> (Box<dyn Engine>, Arc<Wire>) {
         stop: Mutex::new(None),
         stopped: Notify::new(),
         deaf: AtomicBool::new(false),
+        most_cells: AtomicUsize::new(usize::MAX),
         hanging: Mutex::new(None),
         hints: Mutex::new(None),
         asked: Mutex::new(None),
@@ -324,6 +333,10 @@ impl Engine for Wired {
     }
 
     fn apply<'a>(&'a self, names: &'a [Name], rule: &'a Arc<dyn Rule>) -> Reply<'a, Vec<u8>> {
+        if names.len() > self.wire.most_cells.load(Ordering::Acquire) {
+            let what = "too many cells for the test".into();
+            return Box::pin(async { Err(Error::Engine { engine: "wire", what, source: None }) });
+        }
         Box::pin(async move { self.wire.carry(|| self.engine.apply(names, rule)).await })
     }
 

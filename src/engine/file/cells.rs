@@ -1,5 +1,7 @@
 //! Cells in the store.
 
+use std::sync::Arc;
+
 use heed::{RoTxn, WithoutTls};
 
 use super::failure::{failed, unreadable};
@@ -15,22 +17,30 @@ use crate::name::{Family, Name};
 
 impl Session {
     /// Reads cells at one moment.
-    pub(super) fn read_cells(&self, names: &[Name]) -> Result<Cells> {
-        self.store.read(&self.dir, |txn, table| {
+    pub(super) async fn read_cells(self: &Arc<Session>, names: &[Name]) -> Result<Cells> {
+        let names = names.to_vec();
+        let read = self.read(move |session, txn, table| {
             let rows = names.iter().map(|name| load(name, txn, table)).collect::<Result<Vec<_>>>()?;
-            Ok(Loaded::new(rows.iter().map(Option::as_ref), self.dir.now()).cells())
-        })
+            Ok(Loaded::new(rows.iter().map(Option::as_ref), session.dir.now()).cells())
+        });
+        read.await
     }
 
     /// The cells that there are.
-    pub(super) fn list_cells(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Name>> {
-        self.store.read(&self.dir, |txn, table| {
-            let now = self.dir.now();
+    pub(super) async fn list_cells(
+        self: &Arc<Session>,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Name>> {
+        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
+        let read = self.read(move |session, txn, table| {
+            let now = session.dir.now();
             let mut found = Vec::new();
-            for row in table.prefix_iter(txn, &rows::cells_prefix(prefix)).map_err(failed)? {
+            for row in table.prefix_iter(txn, &rows::cells_prefix(&prefix)).map_err(failed)? {
                 let (key, row) = row.map_err(failed)?;
                 let Some(text) = rows::text_of_cell(key) else { continue };
-                if !text.starts_with(prefix) || after.is_some_and(|after| text <= after) {
+                if !text.starts_with(&prefix) || after.as_deref().is_some_and(|after| text <= after) {
                     continue;
                 }
                 let cell: StoredCell = decode(row).map_err(failed)?;
@@ -42,7 +52,8 @@ impl Session {
                 }
             }
             Ok(found)
-        })
+        });
+        read.await
     }
 
     /// Writes to cells if all of them are still what the caller saw.
@@ -62,13 +73,19 @@ impl Session {
     }
 
     /// The answer of a rule that writes nothing to the cells as they are now; `None` if it would.
-    pub(super) fn look_by_rule(&self, names: &[Name], rule: &dyn Rule) -> Result<Option<Vec<u8>>> {
-        self.store.read(&self.dir, |txn, table| {
+    pub(super) async fn look_by_rule(
+        self: &Arc<Session>,
+        names: &[Name],
+        rule: &Arc<dyn Rule>,
+    ) -> Result<Option<Vec<u8>>> {
+        let (names, rule) = (names.to_vec(), Arc::clone(rule));
+        let read = self.read(move |session, txn, table| {
             let rows = names.iter().map(|name| load(name, txn, table)).collect::<Result<Vec<_>>>()?;
-            let loaded = Loaded::new(rows.iter().map(Option::as_ref), self.dir.now());
-            let Decision { writes, answer } = loaded.decide(rule)?;
+            let loaded = Loaded::new(rows.iter().map(Option::as_ref), session.dir.now());
+            let Decision { writes, answer } = loaded.decide(&*rule)?;
             Ok(writes.is_empty().then_some(answer))
-        })
+        });
+        read.await
     }
 
     /// Applies a rule to cells.
@@ -95,7 +112,7 @@ impl Session {
         stamps: &Stamps,
         writes: impl Iterator<Item = (Name, Write)>,
     ) -> Result<Vec<Notice>> {
-        let mut notices = Vec::new();
+        let mut notices = self.sweep_now_and_then(transaction, writes.size_hint().0);
         for (number, (name, write)) in writes.enumerate() {
             let key = rows::cell_key(&name);
             match stamps.change(number, write) {

@@ -1,6 +1,8 @@
 //! Claims in the store: one request on one name is one transaction.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::failure::{failed, unreadable};
 use super::rows::{self, LONGEST_KEY, RowError, Rows};
@@ -23,6 +25,9 @@ pub(super) struct Done<T> {
     /// Those who hold the name, if the answer is to wait for them.
     pub(super) blocking: HashSet<Seat>,
 }
+
+/// So many rows are swept in one go.
+const ROWS: usize = 32;
 
 impl Session {
     /// The row of a name, with the claims in it that are kept: every rule starts from here.
@@ -98,25 +103,26 @@ impl Session {
     }
 
     /// The names in use.
-    pub(super) fn list(
-        &self,
+    pub(super) async fn list(
+        self: &Arc<Session>,
         family: Family,
         prefix: &str,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(Name, View)>> {
-        self.store.read(&self.dir, |txn, table| {
-            let now = self.dir.now();
+        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
+        let read = self.read(move |session, txn, table| {
+            let now = session.dir.now();
             let mut shown = Vec::new();
-            for row in table.prefix_iter(txn, &rows::names_prefix(family, prefix)).map_err(failed)? {
+            for row in table.prefix_iter(txn, &rows::names_prefix(family, &prefix)).map_err(failed)? {
                 let (key, row) = row.map_err(failed)?;
-                let record = self.load(row, now).map_err(failed)?;
+                let record = session.load(row, now).map_err(failed)?;
                 let Some(text) = rows::text_of(key, &record) else { continue };
-                if !text.starts_with(prefix) || after.is_some_and(|after| text <= after) {
+                if !text.starts_with(&prefix) || after.as_deref().is_some_and(|after| text <= after) {
                     continue;
                 }
                 let mut view = view(&record.state, Vec::new(), u64::MAX, now);
-                view.claims.retain(|held| self.alive(held.claim.seat));
+                view.claims.retain(|held| session.alive(held.claim.seat));
                 if !view.claims.is_empty() || view.waiting > 0 {
                     shown.push((Name::new(family, text)?, view));
                 }
@@ -125,13 +131,30 @@ impl Session {
             shown.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
             shown.truncate(limit);
             Ok(shown)
+        });
+        read.await
+    }
+
+    /// Sweeps a few rows if enough cells were written since the last time: not everybody who writes
+    /// cells holds anything, and who holds for long sweeps as well.
+    pub(super) fn sweep_now_and_then(&self, transaction: &mut Transaction<'_>, cells: usize) -> Vec<Notice> {
+        // Twice as many rows are looked at as are written.
+        const EVERY: usize = ROWS / 2;
+        let before = self.cells_written.fetch_add(cells, Ordering::Relaxed);
+        if before / EVERY == before.wrapping_add(cells) / EVERY {
+            return Vec::new();
+        }
+        // If it can not be done now, it is done later.
+        self.sweep(transaction).unwrap_or_else(|error| {
+            tracing::debug!(target: "leasehold", %error, "not swept");
+            Vec::new()
         })
     }
 
     /// Clears away a few rows that nobody may ever ask for again: what dead clients held, cells
     /// that have expired. Called now and then, it goes round the whole store.
     pub(super) fn sweep(&self, transaction: &mut Transaction<'_>) -> Result<Vec<Notice>> {
-        const ROWS: usize = 32;
+        self.store.forget_dead_readers()?;
         let cursor = transaction.get(rows::CURSOR)?.map_or_else(Vec::new, <[u8]>::to_vec);
         let keys = transaction.keys_from(&cursor, ROWS)?;
         let mut notices = Vec::new();
@@ -161,16 +184,32 @@ impl Session {
 mod tests {
     use std::time::Duration;
 
-    use std::sync::Arc;
-
     use super::*;
     use crate::engine::file::File;
-    use crate::engine::{CellValue, Engine as _, Swap, Write};
+    use crate::engine::{CellValue, Engine as _, Swap, Swapped, Write};
 
     async fn rows_in(session: &Session) -> usize {
         let count =
             session.write(|transaction| transaction.keys_from(&[], usize::MAX).map(|keys| keys.len()));
         count.await.expect("the store is fine")
+    }
+
+    async fn write_cell(file: &File, number: u128, lives: Duration) {
+        let name = Name::new(Family::Cell, format!("c{number}")).expect("a name");
+        let write = Write::Put(CellValue { bytes: vec![1], lives });
+        let swapped = file.swap(vec![Swap { name, version: 0, write }]).await.expect("an answer");
+        assert!(matches!(swapped, Swapped::Yes), "{swapped:?}");
+    }
+
+    #[tokio::test]
+    async fn whoever_writes_cells_keeps_the_store_small() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = File::open(dir.path().join("store").to_str().expect("a path")).await.expect("a store");
+        for number in 0..1000 {
+            write_cell(&file, number, Duration::ZERO).await;
+        }
+        let rows = rows_in(&file.session).await;
+        assert!(rows < 300, "{rows} rows of 1000 that have expired");
     }
 
     #[tokio::test]
@@ -198,12 +237,11 @@ mod tests {
             };
             let seat = if number % 10 == 0 { &keeps } else { &dead };
             seat.acquire(&name, &ask).await.expect("granted");
-            let cell = Name::new(Family::Cell, format!("c{number}")).expect("a name");
-            let lives = Duration::from_secs(if number % 10 == 0 { 3600 } else { 0 });
-            let write = Write::Put(CellValue { bytes: vec![1], lives });
-            seat.swap(vec![Swap { name: cell, version: 0, write }]).await.expect("swapped");
+            let lives = Duration::from_millis(if number % 10 == 0 { 3_600_000 } else { 1000 });
+            write_cell(seat, number.into(), lives).await;
         }
         assert_eq!(rows_in(&keeps.session).await, 200);
+        tokio::time::sleep(Duration::from_millis(1100)).await;
         dead.close().await.expect("closed");
         for _ in 0..10 {
             let session = Arc::clone(&keeps.session);

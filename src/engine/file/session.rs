@@ -1,11 +1,14 @@
 //! One client of a store, as its transactions see it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use heed::{RoTxn, WithoutTls};
 
 use super::dir::Dir;
 use super::liveness::Peers;
 use super::mailbox::Sender;
-use super::rows;
+use super::rows::{self, Table};
 use super::store::Store;
 use super::transaction::Transaction;
 use crate::claim::Seat;
@@ -22,6 +25,8 @@ pub(super) struct Session {
     pub(super) peers: Peers,
     pub(super) sender: Sender,
     pub(super) seat: Seat,
+    /// How many cells were written: see [`Session::sweep_now_and_then`].
+    pub(super) cells_written: AtomicUsize,
 }
 
 impl Session {
@@ -32,6 +37,16 @@ impl Session {
         F: FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
     {
         self.store.write(&self.dir, work).await
+    }
+
+    /// Reads from the store: see [`Store::read`].
+    pub(super) async fn read<T, F>(self: &Arc<Session>, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Session, &RoTxn<'_, WithoutTls>, Table) -> Result<T> + Send + 'static,
+    {
+        let session = Arc::clone(self);
+        self.store.read(&self.dir, move |txn, table| work(&session, txn, table)).await
     }
 
     /// False only if the client with that seat is known to be dead.

@@ -1,6 +1,8 @@
 //! The store itself: one memory-mapped file, written by one process at a time.
 //!
-//! A write takes microseconds and happens where it is asked for, behind the [`Gate`].
+//! A write takes microseconds and happens where it is asked for, behind the [`Gate`]. A read waits
+//! for no writer; threads of their own do it, in case that the store's lock for readers is held by
+//! a process that was stopped.
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -14,6 +16,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, WithoutTls};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::dir::{Dir, FileId, floor_suffices};
 use super::failure::{failed, io_failed};
@@ -28,6 +32,9 @@ use crate::random;
 /// The most that a store can grow to. Address space, not disk: the file is as large as what is in
 /// it.
 const LARGEST: usize = if cfg!(target_pointer_width = "64") { 4 << 30 } else { 256 << 20 };
+/// How many reads of all processes go on at the same time, at most, and how many of one.
+const MOST_READERS: u32 = 1024;
+const READERS_OF_ONE: usize = 4;
 /// How the names of directories start that are there only while the store is opened by other names.
 pub(super) const LINKS: &str = "links-";
 /// For how long, in microseconds, one look at where the store is serves the calls that grant
@@ -46,8 +53,9 @@ pub(super) struct Store {
     id: FileId,
     /// At most one thread waits for the gate.
     waiting: Arc<tokio::sync::Mutex<()>>,
-    /// How many writes of this process have passed the gate.
-    passed: AtomicU64,
+    reading: Arc<Semaphore>,
+    /// When a write of this process last passed the gate.
+    passed_at: Mutex<Instant>,
     floor: AtomicU64,
     pid: u32,
 }
@@ -99,7 +107,8 @@ impl Store {
                         gate,
                         id,
                         waiting: Arc::default(),
-                        passed: AtomicU64::new(0),
+                        reading: Arc::new(Semaphore::new(READERS_OF_ONE)),
+                        passed_at: Mutex::new(Instant::now()),
                         floor: AtomicU64::new(floor),
                         pid: fork::pid(),
                     });
@@ -115,15 +124,41 @@ impl Store {
         self.env.as_ref().ok_or_else(Error::closed)
     }
 
-    /// Reads, without waiting for anybody.
-    pub(super) fn read<T>(
-        &self,
-        dir: &Dir,
-        work: impl FnOnce(&heed::RoTxn<'_, WithoutTls>, Table) -> Result<T>,
-    ) -> Result<T> {
+    /// Reads, without waiting for those who write.
+    pub(super) async fn read<T, F>(self: &Arc<Store>, dir: &Arc<Dir>, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&heed::RoTxn<'_, WithoutTls>, Table) -> Result<T> + Send + 'static,
+    {
         self.check(dir)?;
-        let txn = self.env()?.read_txn().map_err(failed)?;
-        work(&txn, self.table)
+        let read = async {
+            let reading = Arc::clone(&self.reading).acquire_owned().await.map_err(|_| Error::closed())?;
+            let store = Arc::clone(self);
+            on_thread(move || {
+                let _reading = reading;
+                let txn = store.env()?.read_txn().map_err(failed)?;
+                work(&txn, store.table)
+            })
+            .await
+        };
+        tokio::time::timeout(gate::LIMIT, read).await.unwrap_or_else(|_| {
+            Err(Error::Unavailable {
+                engine: "file",
+                what: format!(
+                    "the store `{}` can not be read since {:?}; if a process that uses it is stopped, continue \
+                     or kill it",
+                    dir.root.display(),
+                    gate::LIMIT
+                ),
+                source: None,
+            })
+        })
+    }
+
+    /// Clears away what processes left that were killed while they read. Until then no space is
+    /// used again that was freed after they began.
+    pub(super) fn forget_dead_readers(&self) -> Result<()> {
+        self.env()?.clear_stale_readers().map(drop).map_err(failed)
     }
 
     /// Writes: all of it or nothing. If the future is dropped, either the write is done already or
@@ -137,16 +172,17 @@ impl Store {
             return self.write_behind(passed, dir, work);
         }
         let mut write = pin!(self.write_on_thread(dir, work));
+        let mut moved_at = Instant::now();
         loop {
-            let passed = self.passed.load(Ordering::Relaxed);
-            match tokio::time::timeout(gate::LIMIT, write.as_mut()).await {
-                Ok(written) => return written,
-                Err(_) if self.passed.load(Ordering::Relaxed) == passed => {
-                    return Err(self.gate.stuck(&dir.root));
-                }
-                // The line is long, but the gate is not shut. The client limits the wait.
-                Err(_) => {}
+            if let Ok(written) = tokio::time::timeout_at(moved_at + gate::LIMIT, write.as_mut()).await {
+                return written;
             }
+            let passed_at = *self.passed_at();
+            if passed_at <= moved_at {
+                return Err(self.gate.stuck(&dir.root));
+            }
+            // The line is long, but the gate is not shut. The client limits the wait.
+            moved_at = passed_at;
         }
     }
 
@@ -159,7 +195,7 @@ impl Store {
         let waiting = Arc::clone(&self.waiting).lock_owned().await;
         let wanted = Wanted::default();
         let (store, dir, still_wanted) = (Arc::clone(self), Arc::clone(dir), Arc::clone(&wanted.0));
-        let written = tokio::task::spawn_blocking(move || {
+        let written = on_thread(move || {
             let _waiting = waiting;
             let passed = store.gate.pass(&dir)?;
             // The caller may have gone while the gate was shut. Once past this line the write is
@@ -172,11 +208,11 @@ impl Store {
         });
         let written = written.await;
         drop(wanted);
-        written.map_err(|error| Error::Unavailable {
-            engine: "file",
-            what: "the runtime is shutting down".into(),
-            source: Some(error.into()),
-        })?
+        written
+    }
+
+    fn passed_at(&self) -> MutexGuard<'_, Instant> {
+        self.passed_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_behind<T>(
@@ -185,7 +221,7 @@ impl Store {
         dir: &Dir,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.passed.fetch_add(1, Ordering::Relaxed);
+        *self.passed_at() = Instant::now();
         // Read behind the gate, so that no write is dated before the one that went through it
         // first.
         let now = dir.base + self.check(dir)?;
@@ -332,7 +368,7 @@ fn open_env_by_links(dir: &Dir, gate: &File) -> Result<Env<WithoutTls>> {
 
 fn open_env_at(path: &Path, gate: &File) -> Result<Env<WithoutTls>, heed::Error> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size(LARGEST);
+    options.map_size(LARGEST).max_readers(MOST_READERS);
     // SAFETY: the flags and the mapping are sound as long as nobody else truncates the file or
     // writes to it past the store's own locking. The directory is ours alone: it is private or of
     // one group, it was checked to be on a local disk and to carry our mark, and its files were
@@ -387,6 +423,15 @@ fn finish_files(dir: &Dir) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Does work that may have to wait on a thread of its own.
+async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Unavailable {
+        engine: "file",
+        what: "the runtime is shutting down".into(),
+        source: Some(error.into()),
+    })?
 }
 
 /// Says no once it is dropped.

@@ -77,8 +77,8 @@ impl Names {
     pub(super) fn strange_row(&self, error: tokio_postgres::Error) -> Error {
         let table = self.shedlock.as_ref().unwrap_or(&self.tables.names);
         let what = format!(
-            "`{table}` at `{}`, or a table beside it, was changed by hand: {}; delete the row, or make the \
-             tables anew",
+            "`{table}` at `{}`, or a table beside it, was changed by hand: {}; put the row right, or stop all \
+             who use it, wait until its lease is over, and delete it",
             self.server,
             causes(&error)
         );

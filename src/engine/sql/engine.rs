@@ -105,7 +105,7 @@ impl<D: Database> Engine for SqlEngine<D> {
     }
 
     fn acquire<'a>(&'a self, name: &'a Name, ask: &'a Ask) -> Reply<'a, Answer> {
-        self.0.sweep_now_and_then();
+        self.0.sweep_now_and_then(1);
         Box::pin(self.0.acquire(name, ask))
     }
 
@@ -113,7 +113,7 @@ impl<D: Database> Engine for SqlEngine<D> {
         // Who holds for long is told when its claim is broken.
         self.0.database.start_listening();
         self.0.poll();
-        self.0.sweep_now_and_then();
+        self.0.sweep_now_and_then(renewals.len());
         Box::pin(self.0.renew_all(renewals))
     }
 
@@ -162,10 +162,12 @@ impl<D: Database> Engine for SqlEngine<D> {
     }
 
     fn swap(&self, swaps: Vec<Swap>) -> Reply<'_, Swapped> {
+        self.0.sweep_now_and_then(swaps.len());
         Box::pin(self.0.swap_cells(swaps))
     }
 
     fn apply<'a>(&'a self, names: &'a [Name], rule: &'a Arc<dyn Rule>) -> Reply<'a, Vec<u8>> {
+        self.0.sweep_now_and_then(names.len());
         Box::pin(self.0.apply_rule(names, &**rule))
     }
 

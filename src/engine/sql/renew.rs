@@ -13,6 +13,28 @@ use crate::error::{Error, Result};
 impl<D: Database> Sql<D> {
     /// Renews many claims.
     pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        match self.renew_together(renewals).await {
+            // The row of one of them may be the cause, which does not concern the others.
+            Err(Error::Engine { .. }) if renewals.len() > 1 => {
+                let mut verdicts = Vec::with_capacity(renewals.len());
+                for renewal in renewals {
+                    verdicts.push(match self.renew_together(std::slice::from_ref(renewal)).await {
+                        Ok(alone) => alone.first().copied().unwrap_or(Renewed::Unknown),
+                        Err(error @ Error::Engine { .. }) => {
+                            let name = &renewal.name;
+                            tracing::warn!(target: "leasehold", %name, %error, "a claim is not renewed");
+                            Renewed::Unknown
+                        }
+                        Err(error) => return Err(error),
+                    });
+                }
+                Ok(verdicts)
+            }
+            renewed => renewed,
+        }
+    }
+
+    async fn renew_together(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         // A row that another transaction has locked is tried again by the client, soon.
         const TRIES: u32 = 4;
         let mut verdicts = vec![Renewed::Unknown; renewals.len()];

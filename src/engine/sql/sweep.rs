@@ -14,9 +14,9 @@ use crate::error::Result;
 const ROWS: usize = 512;
 
 impl<D: Database> Sql<D> {
-    /// Sweeps a few rows in the background, now and then.
-    pub(super) fn sweep_now_and_then(self: &Arc<Self>) {
-        let Some(from) = self.sweeper.due() else { return };
+    /// Sweeps a few rows in the background, now and then: so many more are written.
+    pub(super) fn sweep_now_and_then(self: &Arc<Self>, rows: usize) {
+        let Some(from) = self.sweeper.due(rows) else { return };
         let this = Arc::downgrade(self);
         self.runtime.spawn(async move {
             let Some(this) = this.upgrade() else { return };

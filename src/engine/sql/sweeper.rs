@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Every so many requests a few rows are swept, or after so long.
-const EVERY_REQUESTS: u32 = 256;
+/// For every so many rows that were written a few are swept, or after so long.
+const EVERY_ROWS: u32 = 256;
 const EVERY: Duration = Duration::from_secs(30);
 
 /// How far the table has been swept.
 #[derive(Debug)]
 pub(super) struct Sweeper {
-    requests: AtomicU32,
+    written: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -39,13 +39,14 @@ impl Sweeper {
         let second = (start >> 8) as u8 & 0x7f;
         let from = Cursor { names: vec![family, second], cells: vec![b'c', second] };
         let state = State { from, last: Instant::now(), sweeping: false };
-        Sweeper { requests: AtomicU32::new(0), state: Mutex::new(state) }
+        Sweeper { written: AtomicU32::new(0), state: Mutex::new(state) }
     }
 
-    /// Where to sweep now, if it is time to.
-    pub(super) fn due(&self) -> Option<Cursor> {
-        let requests = self.requests.fetch_add(1, Ordering::Relaxed);
-        let by_count = requests % EVERY_REQUESTS == EVERY_REQUESTS - 1;
+    /// Where to sweep now, if it is time to: so many rows more are written.
+    pub(super) fn due(&self, rows: usize) -> Option<Cursor> {
+        let rows = u32::try_from(rows).unwrap_or(EVERY_ROWS);
+        let before = self.written.fetch_add(rows, Ordering::Relaxed);
+        let by_count = before / EVERY_ROWS != before.wrapping_add(rows) / EVERY_ROWS;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.sweeping || !(by_count || state.last.elapsed() >= EVERY) {
             return None;

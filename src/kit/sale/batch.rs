@@ -1,16 +1,17 @@
 //! Callers of one process that ask at the same time share a step.
 //!
 //! Every reservation changes the head of its shard, so an engine decides them one after the other
-//! anyway. While as many steps as [`UNDER_WAY`] are in flight, the next callers queue, and whoever
-//! goes next takes along those behind it. A step for seven costs an engine little more than one for
-//! two, and seven that compare and swap the same head would be in each other's way.
+//! anyway. While as many steps as [`UNDER_WAY`] are in flight, the next callers queue, and the next
+//! step takes along those who wait. A step for seven costs an engine little more than one for two,
+//! and seven that compare and swap the same head would be in each other's way.
 //!
-//! A caller that finds a free turn asks at once and alone.
+//! Steps are taken by tasks of their own: a caller that leaves, or that nobody polls for a while,
+//! is in nobody's way.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::bucket::ReservationId;
 use super::head::Layout;
@@ -49,37 +50,23 @@ impl Wish {
 }
 
 /// Makes batches of what is wanted from one shard.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Batcher {
-    turns: Semaphore,
     queue: Mutex<Queue>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    last_ticket: u64,
-    /// In the order of their tickets. Those that gave up stay until the next batch is made.
+    /// Tasks that take steps. There are some as long as somebody waits.
+    under_way: usize,
+    /// Those that gave up stay until the next batch is made.
     waiting: VecDeque<Waiting>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    ticket: u64,
     wish: Wish,
-    /// If it is dropped without an answer, the caller asks alone.
     answer: oneshot::Sender<Result<Reserved>>,
-}
-
-/// A step for the caller that makes it, and behind it for the others.
-struct Batch {
-    step: Reserve,
-    others: Vec<Waiting>,
-}
-
-impl Default for Batcher {
-    fn default() -> Batcher {
-        Batcher { turns: Semaphore::new(UNDER_WAY), queue: Mutex::default() }
-    }
 }
 
 impl Batcher {
@@ -87,101 +74,134 @@ impl Batcher {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn join(&self, wish: Wish) -> (u64, oneshot::Receiver<Result<Reserved>>) {
+    /// Joins the queue. True if the caller must send a task.
+    fn join(&self, wish: Wish) -> (bool, oneshot::Receiver<Result<Reserved>>) {
         let (answer, told) = oneshot::channel();
         let mut queue = self.queue();
-        queue.last_ticket += 1;
-        let ticket = queue.last_ticket;
-        queue.waiting.push_back(Waiting { ticket, wish, answer });
-        (ticket, told)
+        queue.waiting.push_back(Waiting { wish, answer });
+        let more = queue.under_way < UNDER_WAY;
+        queue.under_way += usize::from(more);
+        (more, told)
     }
+}
 
-    /// A batch of the caller with this ticket and of as many others as there is room for; `None` if
-    /// another one has taken it along already.
-    fn batch(&self, ticket: u64) -> Option<Batch> {
-        let waiting = &mut self.queue().waiting;
-        let own = waiting.binary_search_by_key(&ticket, |waiting| waiting.ticket).ok()?;
-        let own = waiting.remove(own)?.wish;
-        let (mut step, mut others) = (own.alone(), Vec::new());
-        while let Some(next) = waiting.pop_front() {
+/// The right to take steps. It ends with this value, also if the task panics or its runtime ends.
+struct Turn {
+    sale: Sale,
+    shard: u8,
+    is_over: bool,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let mut queue = self.sale.batcher(self.shard).queue();
+        queue.under_way -= 1;
+        if queue.under_way == 0 {
+            // Nobody is left to answer them: they ask alone.
+            let left = std::mem::take(&mut queue.waiting);
+            drop(queue);
+            drop(left);
+        }
+    }
+}
+
+impl Turn {
+    /// A step for those who wait first, as many as there is room for. If nobody waits, the turn is
+    /// over.
+    fn next(&mut self) -> Option<(Reserve, Vec<Waiting>)> {
+        let mut queue = self.sale.batcher(self.shard).queue();
+        let mut batch: Option<(Reserve, Vec<Waiting>)> = None;
+        while let Some(next) = queue.waiting.pop_front() {
             if next.answer.is_closed() {
                 continue;
             }
-            if next.wish.layout != own.layout || !next.wish.add_to(&mut step) {
-                waiting.push_front(next);
+            let Some((step, members)) = &mut batch else {
+                batch = Some((next.wish.alone(), vec![next]));
+                continue;
+            };
+            if next.wish.layout != members[0].wish.layout || !next.wish.add_to(step) {
+                queue.waiting.push_front(next);
                 break;
             }
-            others.push(next);
+            members.push(next);
         }
-        Some(Batch { step, others })
+        if batch.is_none() {
+            // Behind the same lock as the look at the queue: whoever joins next sends a task.
+            queue.under_way -= 1;
+            self.is_over = true;
+        }
+        batch
+    }
+
+    async fn take_steps(mut self) {
+        while let Some((step, members)) = self.next() {
+            self.sale.answer(self.shard, step, members).await;
+        }
     }
 }
 
 impl Sale {
     /// Asks for units, together with others if there are any.
     ///
-    /// If the future is dropped, those that it took along ask alone. They have the same ids again,
-    /// so it does not matter whether the step was made.
+    /// If the future is dropped, the step may be taken all the same.
     pub(super) async fn ask(&self, wish: Wish) -> Result<Reserved> {
-        let batcher = &self.batchers[usize::from(wish.shard()) % self.batchers.len()];
-        // A turn that ends is given to the next in the queue: one is free only if nobody waits.
-        if let Ok(_turn) = batcher.turns.try_acquire() {
-            return self.ask_alone(&wish).await;
-        }
-        // One limit for all of it: waiting for those ahead does not add to the time of a call.
+        let shard = wish.shard();
+        let (more, told) = self.batcher(shard).join(wish.clone());
         let inner = &self.client.inner;
-        inner.call_within(inner.options.call_limit, self.ask_in_turn(batcher, wish)).await
-    }
-
-    async fn ask_in_turn(&self, batcher: &Batcher, wish: Wish) -> Result<Reserved> {
-        let (ticket, mut told) = batcher.join(wish.clone());
-        let told = tokio::select! {
-            biased;
-            told = &mut told => told,
-            turn = batcher.turns.acquire() => {
-                if let Some(batch) = batcher.batch(ticket) {
-                    return self.ask_together(&wish, batch).await;
-                }
-                drop(turn);
-                told.await
+        if more {
+            let turn = Turn { sale: self.clone(), shard, is_over: false };
+            inner.runtime.spawn(turn.take_steps());
+        }
+        // Waiting for those ahead does not add to the time of a call.
+        let answered = async {
+            match told.await {
+                Ok(answer) => answer,
+                Err(_) => self.ask_alone(shard, &wish).await,
             }
         };
-        match told {
-            Ok(answer) => answer,
-            Err(_) => self.ask_alone(&wish).await,
-        }
+        inner.call_within(inner.options.call_limit, answered).await
     }
 
-    async fn ask_alone(&self, wish: &Wish) -> Result<Reserved> {
-        let mut answers = self.take_step(wish.shard(), wish.alone()).await?;
-        answers.pop().ok_or_else(|| self.foreign())
+    fn batcher(&self, shard: u8) -> &Batcher {
+        &self.batchers[usize::from(shard) % self.batchers.len()]
     }
 
-    async fn ask_together(&self, wish: &Wish, Batch { step, others }: Batch) -> Result<Reserved> {
-        match self.take_step(wish.shard(), step).await {
+    /// Takes a step and tells those who asked. One that has gone meanwhile does not want to know.
+    async fn answer(&self, shard: u8, step: Reserve, members: Vec<Waiting>) {
+        match self.take_step(shard, step).await {
             Ok(answers) => {
-                let mut answers = answers.into_iter();
-                let own = answers.next().ok_or_else(|| self.foreign());
-                for (waiting, answer) in others.into_iter().zip(answers) {
-                    // One that has gone meanwhile does not want to know.
-                    waiting.answer.send(Ok(answer)).ok();
+                for (member, answer) in members.into_iter().zip(answers) {
+                    member.answer.send(Ok(answer)).ok();
                 }
-                own
             }
-            Err(Error::Unavailable { engine, what, source }) => {
-                for waiting in others {
+            Err(Error::Unavailable { engine, what, .. }) => {
+                for member in members {
                     let what = what.clone();
-                    waiting.answer.send(Err(Error::Unavailable { engine, what, source: None })).ok();
+                    member.answer.send(Err(Error::Unavailable { engine, what, source: None })).ok();
                 }
-                Err(Error::Unavailable { engine, what, source })
             }
-            // The cell of one of them may be the cause, which does not concern the others.
-            Err(_) if !others.is_empty() => {
-                drop(others);
-                self.ask_alone(wish).await
+            // The cells of one of them may be the cause, or there are too many of them. That does
+            // not concern the others.
+            Err(_) if members.len() > 1 => {
+                for member in members.into_iter().filter(|member| !member.answer.is_closed()) {
+                    let answer = self.ask_alone(shard, &member.wish).await;
+                    member.answer.send(answer).ok();
+                }
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                if let Some(one) = members.into_iter().next() {
+                    one.answer.send(Err(error)).ok();
+                }
+            }
         }
+    }
+
+    async fn ask_alone(&self, shard: u8, wish: &Wish) -> Result<Reserved> {
+        let mut answers = self.take_step(shard, wish.alone()).await?;
+        answers.pop().ok_or_else(|| self.foreign())
     }
 
     async fn take_step(&self, shard: u8, step: Reserve) -> Result<Vec<Reserved>> {

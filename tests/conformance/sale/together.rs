@@ -1,6 +1,8 @@
 //! Callers of one process that ask at the same time, and share steps.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::engine::{CellValue, Swap, Write};
@@ -27,6 +29,8 @@ pub(super) fn group() -> Group {
         [
             each_of_many_is_told_its_own_answer,
             a_caller_that_leaves_takes_nobody_along,
+            a_caller_that_is_not_polled_is_in_nobodys_way,
+            a_step_that_fails_is_tried_for_each_alone,
             many_that_are_not_answered_ask_again,
         ]
     )
@@ -114,6 +118,38 @@ async fn a_caller_that_leaves_takes_nobody_along(mut ground: Ground) {
     wire.set(Fault::None);
     for number in 0..10 {
         reserved(super::reserve(&sale, &format!("late/{number}"), 1).await);
+    }
+    check(&sale, STOCK.into()).await;
+}
+
+async fn a_caller_that_is_not_polled_is_in_nobodys_way(mut ground: Ground) {
+    let (sale, _wire) = slow_sale(&mut ground, PATIENT).await;
+    let mut parked: Vec<_> =
+        (0..CALLERS).map(|number| Box::pin(sale.reserve(format!("b{number}"), 1, id()))).collect();
+    // As in `select!`, or in a stream of futures whose items are worked on one after the other.
+    for asking in &mut parked {
+        poll_fn(|context| Poll::Ready(drop(asking.as_mut().poll(context)))).await;
+    }
+    for number in 0..10 {
+        reserved(soon("a turn", super::reserve(&sale, &format!("late/{number}"), 1)).await);
+    }
+    for asking in parked {
+        reserved(soon("an answer", asking).await.expect("an answer"));
+    }
+    check(&sale, STOCK.into()).await;
+}
+
+async fn a_step_that_fails_is_tried_for_each_alone(mut ground: Ground) {
+    let (sale, wire) = slow_sale(&mut ground, PATIENT).await;
+    // The head of the shard, a buyer and a bucket.
+    wire.refuse_more_cells_than(3);
+    let mut tasks = JoinSet::new();
+    for number in 0..CALLERS {
+        let sale = sale.clone();
+        tasks.spawn(async move { sale.reserve(format!("b{number}"), 1, id()).await });
+    }
+    for answer in soon("all are answered", tasks.join_all()).await {
+        reserved(answer.expect("an answer"));
     }
     check(&sale, STOCK.into()).await;
 }
