@@ -37,6 +37,7 @@ mod loader;
 mod local;
 mod news;
 mod outbox;
+mod outbox_meter;
 mod rule;
 mod settings;
 #[cfg(test)]

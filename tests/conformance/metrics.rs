@@ -195,6 +195,26 @@ async fn the_kit_is_counted(mut ground: Ground) {
     assert_eq!(of("leasehold_cache_loads_total", &[("outcome", "stored")]), 1);
     assert_eq!(of("leasehold_cache_invalidations_total", &[]), 1);
 
+    // In a database, its outbox.
+    if let Ok(outbox) = client.outbox(&name) {
+        use leasehold::engine::{CellValue, Swap, Write};
+
+        let labels = [("engine", engine), ("outbox", name.as_str())];
+        let row = outbox.row([("x", 0)]).expect("a row");
+        outbox.deliver(&row, &cache).await.expect("an answer");
+        let relayed =
+            |by| figure("leasehold_cache_outbox_rows_total", &[&labels[..], &[("by", by)]].concat());
+        assert_eq!((relayed("writer"), relayed("relay")), (1.0, 0.0));
+        // A row that is none.
+        let cell = crate::cells::name(&format!("cache-outbox/{{{name}}}/row"));
+        let bytes = b"something else".to_vec();
+        let write = Write::Put(CellValue { bytes, lives: ms(60_000) });
+        let swap = Swap { name: cell, version: 0, write };
+        ground.engine().await.swap(vec![swap]).await.expect("an answer");
+        assert_eq!(outbox.drain(&cache).await.expect("an answer").stuck, 1);
+        assert_eq!(figure("leasehold_cache_outbox_stuck_rows", &labels), 1.0);
+    }
+
     // Other cases count here, too.
     let counted = || {
         [

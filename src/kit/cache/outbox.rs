@@ -5,7 +5,7 @@
 //! database: a row of its outbox. Whoever relays the outbox invalidates what it finds, and then
 //! deletes the row. A row is relayed at least once; an invalidation can be repeated without harm.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,13 +15,14 @@ use futures_util::stream::FuturesUnordered;
 use super::entry::LARGEST;
 use super::filter_rule::Forget;
 use super::handle::Cache;
+use super::outbox_meter::{By, Meter, Turn};
 use crate::client::Client;
 use crate::clock::sleep_until;
 use crate::engine::{Cells, MOST_CELLS};
 use crate::error::{Error, Result};
 use crate::kit::bytes::{Reader, Writer};
 use crate::kit::cells;
-use crate::name::{Family, Name};
+use crate::name::{Family, LONGEST, Name};
 use crate::random;
 
 const ROW: u8 = 0x95;
@@ -29,6 +30,12 @@ const ROW: u8 = 0x95;
 const PAGE: usize = 1000;
 /// A row must be found by its name, which databases store whole up to this length.
 const LONGEST_NAME: usize = 400;
+/// What a name in a row leaves for the namespaces and the name of its cache.
+const LEFT_FOR_CACHE: usize = 512;
+/// [`Outbox::run`] leaves a row that can not be relayed alone for so long.
+const STUCK_FOR: Duration = Duration::from_secs(10);
+/// So many of those are remembered; more are read again each time.
+const MOST_STUCK: usize = 100_000;
 /// A row that nobody relays is kept for so long.
 const KEPT: Duration = super::settings::LONGEST_LIFE;
 
@@ -56,6 +63,7 @@ pub struct Outbox {
     /// What the names of its rows start with.
     prefix: String,
     poll: Duration,
+    meter: Meter,
 }
 
 /// A statement that writes down what is to be invalidated, as part of the caller's transaction.
@@ -84,6 +92,16 @@ pub struct Relayed {
     pub rows: u64,
     /// How old the oldest of them was.
     pub oldest: Duration,
+    /// Rows that can not be relayed: they hold something else, or the cache refuses one of their
+    /// names. They are still there, and the log says why.
+    pub stuck: u64,
+}
+
+/// A row as it was read.
+struct Row<'a> {
+    cell: &'a Name,
+    age: Duration,
+    names: Vec<(String, u64)>,
 }
 
 impl Client {
@@ -112,8 +130,9 @@ impl Client {
                 LONGEST_NAME - 32 - "cache-outbox/{}/".len()
             )));
         }
+        let meter = Meter::new(self.guarantees().engine, name);
         let (database, name) = (self.clone(), name.to_owned());
-        Ok(Outbox { database, name, prefix, poll: Duration::from_millis(200) })
+        Ok(Outbox { database, name, prefix, poll: Duration::from_millis(200), meter })
     }
 }
 
@@ -130,12 +149,23 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if there is no name, or a version is out of range.
+    /// [`Error::Invalid`] if there is no name, a name is longer than 3,584 bytes (of which `%`, `{`
+    /// and `}` take three), or a version is out of range.
     pub fn row<N: AsRef<str>>(&self, names: impl IntoIterator<Item = (N, u64)>) -> Result<OutboxSql> {
         let names: Vec<(String, u64)> =
             names.into_iter().map(|(name, version)| (name.as_ref().to_owned(), version)).collect();
         if names.is_empty() || names.iter().any(|(_, version)| *version >= LARGEST) {
             return Err(Error::invalid("a row of an outbox has at least one name, and versions below 2^52"));
+        }
+        let length = |name: &str| cells::cell("", name).len() - "{}".len();
+        if let Some((name, _)) = names.iter().find(|(name, _)| length(name) > LONGEST - LEFT_FOR_CACHE) {
+            return Err(Error::invalid(format!(
+                "a name in a row of an outbox is {} bytes long, more than the {} that are allowed; it starts \
+                 with `{}`",
+                length(name),
+                LONGEST - LEFT_FOR_CACHE,
+                name.chars().take(40).collect::<String>()
+            )));
         }
         let (high, low) = (random::number()?, random::number()?);
         let cell = self.database.name(Family::Cell, &format!("{}{high:016x}{low:016x}", self.prefix))?;
@@ -153,13 +183,20 @@ impl Outbox {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if one of the two engines does not answer: the relay does it then.
+    /// [`Error::Invalid`] and [`Error::Engine`] if the cache refuses a name: the relay can not do
+    /// it either, and counts the row as [stuck](Relayed::stuck).
     ///
     /// # Cancel safety
     ///
     /// What was not done is done by the relay.
     pub async fn deliver(&self, row: &OutboxSql, cache: &Cache) -> Result<()> {
-        invalidate(cache, row.names.iter().map(|(name, version)| (name.as_str(), *version))).await?;
-        self.delete(std::slice::from_ref(&row.cell)).await
+        let names = row.names.iter().map(|(name, version)| (name.as_str(), *version));
+        if let Some((_, error)) = invalidate(cache, names).await?.pop_first() {
+            return Err(error);
+        }
+        self.delete(std::slice::from_ref(&row.cell)).await?;
+        self.meter.relayed(By::Writer, 1);
+        Ok(())
     }
 
     async fn delete(&self, cells: &[Name]) -> Result<()> {
@@ -168,54 +205,107 @@ impl Outbox {
 
     /// Relays what is in the outbox now: invalidates it, and deletes the rows.
     ///
+    /// A row that can not be relayed is logged, [counted](Relayed::stuck) and left, and the others
+    /// are relayed.
+    ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if one of the two engines does not answer; [`Error::Engine`] if a row
-    /// can not be read. What was not relayed is still there.
+    /// [`Error::Unavailable`] if one of the two engines does not answer. What was not relayed is
+    /// still there.
     ///
     /// # Cancel safety
     ///
     /// What was not relayed is still there.
     pub async fn drain(&self, cache: &Cache) -> Result<Relayed> {
+        self.pass(cache, &mut HashSet::new()).await
+    }
+
+    /// Relays every row once, except those that are known to be stuck.
+    async fn pass(&self, cache: &Cache, stuck: &mut HashSet<Name>) -> Result<Relayed> {
         let mut relayed = Relayed::default();
         let client = &self.database.inner;
         let prefix = self.database.name(Family::Cell, &self.prefix)?;
+        // From the last row of a page to the next, so that rows that stay do not hide the others.
+        let mut after: Option<Name> = None;
         loop {
             client.check_open()?;
-            let rows = client.call(client.engine.list_cells(prefix.as_str(), None, PAGE)).await?;
-            if rows.is_empty() {
+            let from = after.as_ref().map(Name::as_str);
+            let page = client.call(client.engine.list_cells(prefix.as_str(), from, PAGE)).await?;
+            let Some(last) = page.last() else {
+                self.meter.waits(Duration::ZERO);
+                self.meter.stuck(relayed.stuck);
                 return Ok(relayed);
-            }
+            };
+            after = Some(last.clone());
+            let rows: Vec<Name> = page.iter().filter(|row| !stuck.contains(*row)).cloned().collect();
+            relayed.stuck += (page.len() - rows.len()) as u64;
             for some in rows.chunks(MOST_CELLS) {
-                let Cells { now, cells } = client.read_cells(some).await?;
-                // In several rows, the highest version counts; without one, it is forgotten.
-                let mut names: BTreeMap<String, u64> = BTreeMap::new();
-                let mut count = 0;
-                for (row, cell) in some.iter().zip(&cells) {
-                    // Somebody else has relayed it.
-                    let Some(bytes) = &cell.value else { continue };
-                    let listed = decode(bytes).ok_or_else(|| Error::Engine {
-                        engine: self.database.guarantees().engine,
-                        what: format!("the cell `{row}` holds something that is not a row of an outbox"),
-                        source: None,
-                    })?;
-                    for (name, version) in listed {
-                        let merged = names.entry(name).or_insert(version);
-                        *merged = if *merged == 0 || version == 0 { 0 } else { version.max(*merged) };
-                    }
-                    count += 1;
-                    let age = Duration::from_micros(now.saturating_sub(cell.changed_at));
-                    relayed.oldest = relayed.oldest.max(age);
-                }
-                invalidate(cache, names.iter().map(|(name, version)| (name.as_str(), *version))).await?;
-                self.delete(some).await?;
-                relayed.rows += count;
+                self.relay(some, cache, stuck, &mut relayed).await?;
             }
         }
     }
 
+    /// Relays a few rows, together.
+    async fn relay(
+        &self,
+        rows: &[Name],
+        cache: &Cache,
+        stuck: &mut HashSet<Name>,
+        relayed: &mut Relayed,
+    ) -> Result<()> {
+        let Cells { now, cells } = self.database.inner.read_cells(rows).await?;
+        let mut whole = Vec::new();
+        let mut bad: Vec<(&Name, String)> = Vec::new();
+        for (row, cell) in rows.iter().zip(&cells) {
+            // Somebody else has relayed it.
+            let Some(bytes) = &cell.value else { continue };
+            let age = Duration::from_micros(now.saturating_sub(cell.changed_at));
+            match decode(bytes) {
+                Some(names) => whole.push(Row { cell: row, age, names }),
+                None => bad.push((row, "it holds something that is not a row of an outbox".into())),
+            }
+        }
+        self.meter.waits(whole.iter().map(|row| row.age).max().unwrap_or_default());
+        // In several rows, the highest version counts; without one, it is forgotten.
+        let mut names: BTreeMap<&str, u64> = BTreeMap::new();
+        for (name, version) in whole.iter().flat_map(|row| &row.names) {
+            let merged = names.entry(name).or_insert(*version);
+            *merged = if *merged == 0 || *version == 0 { 0 } else { (*version).max(*merged) };
+        }
+        let refused = invalidate(cache, names.into_iter()).await?;
+        let mut done = Vec::new();
+        for row in &whole {
+            match row.names.iter().find_map(|(name, _)| refused.get(name.as_str())) {
+                None => done.push(row),
+                Some(error) => bad.push((row.cell, error.to_string())),
+            }
+        }
+        if let Some((row, error)) = bad.first() {
+            tracing::warn!(
+                target: "leasehold", outbox = self.name, rows = bad.len(), %row, error,
+                "rows of the outbox can not be relayed and are left; this is the first"
+            );
+        }
+        relayed.stuck += bad.len() as u64;
+        let room = MOST_STUCK.saturating_sub(stuck.len());
+        stuck.extend(bad.into_iter().take(room).map(|(row, _)| row.clone()));
+        if done.is_empty() {
+            return Ok(());
+        }
+        let cells: Vec<Name> = done.iter().map(|row| row.cell.clone()).collect();
+        self.delete(&cells).await?;
+        for row in &done {
+            relayed.oldest = relayed.oldest.max(row.age);
+            self.meter.lagged(row.age);
+        }
+        relayed.rows += done.len() as u64;
+        self.meter.relayed(By::Relay, done.len() as u64);
+        Ok(())
+    }
+
     /// Relays the outbox for as long as the future is kept. Start it in several processes: one of
-    /// them relays, and another takes over when it ends.
+    /// them relays, and another takes over when it ends. A row that can not be relayed is logged
+    /// and left, and tried again every 10 seconds.
     ///
     /// # Errors
     ///
@@ -236,8 +326,14 @@ impl Outbox {
                     continue;
                 }
             };
+            let _turn = Turn(&self.meter);
+            let (mut stuck, mut since) = (HashSet::new(), clock.now());
             while guard.is_held() {
-                if let Err(error) = self.drain(cache).await {
+                if clock.now().since(since) >= STUCK_FOR {
+                    stuck.clear();
+                    since = clock.now();
+                }
+                if let Err(error) = self.pass(cache, &mut stuck).await {
                     self.bear(error)?;
                 }
                 sleep_until(clock, clock.now() + self.poll).await;
@@ -255,13 +351,28 @@ impl Outbox {
     }
 }
 
-async fn invalidate<'a>(cache: &Cache, names: impl Iterator<Item = (&'a str, u64)>) -> Result<()> {
-    let mut invalidations: FuturesUnordered<_> =
-        names.map(|(name, version)| cache.invalidate_to(name, version)).collect();
-    while let Some(invalidated) = invalidations.next().await {
-        invalidated?;
+/// Invalidates names, and tells which of them the cache refuses: those that do not fit into its
+/// cells' names, and those whose cell holds something else.
+async fn invalidate<'a>(
+    cache: &Cache,
+    names: impl Iterator<Item = (&'a str, u64)>,
+) -> Result<BTreeMap<&'a str, Error>> {
+    let mut invalidations: FuturesUnordered<_> = names
+        .map(|(name, version)| async move { (name, cache.invalidate_to(name, version).await) })
+        .collect();
+    let mut refused = BTreeMap::new();
+    while let Some((name, invalidated)) = invalidations.next().await {
+        match invalidated {
+            Ok(()) => {}
+            Err(error @ Error::Engine { .. }) => drop(refused.insert(name, error)),
+            // And not because the client is closed.
+            Err(error @ Error::Invalid { .. }) if cache.0.cell(name).is_err() => {
+                refused.insert(name, error);
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(())
+    Ok(refused)
 }
 
 fn encode(names: &[(String, u64)]) -> Vec<u8> {
@@ -277,7 +388,7 @@ fn decode(bytes: &[u8]) -> Option<Vec<(String, u64)>> {
     let mut reader = Reader::new(bytes, ROW)?;
     let mut names = Vec::new();
     while !reader.is_empty() {
-        let version = reader.short()?;
+        let version = reader.short().filter(|version| *version < LARGEST)?;
         let length = usize::try_from(reader.short()?).ok()?;
         let name = String::from_utf8(reader.bytes(length)?.to_vec()).ok()?;
         names.push((name, version));

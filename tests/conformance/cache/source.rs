@@ -96,8 +96,12 @@ impl Source {
 
     /// A cache of this source, without anything left to chance.
     pub(crate) fn cache(&self, client: &Client, fresh: Duration) -> Cache {
+        self.cache_named(client, "x", fresh)
+    }
+
+    pub(crate) fn cache_named(&self, client: &Client, name: &str, fresh: Duration) -> Cache {
         let source = self.clone();
-        let cache = client.cache("x", fresh, move |name| source.clone().load(name)).expect("a cache");
+        let cache = client.cache(name, fresh, move |name| source.clone().load(name)).expect("a cache");
         let cache = cache.jitter(0).and_then(|cache| cache.early(0.0)).expect("in range");
         // Servers of a busy machine may take their time.
         cache.deadline(ms(10_000)).and_then(|cache| cache.wait_limit(ms(60_000))).expect("in range")
