@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::claim::Claim;
 use super::core::Core;
 use super::figures::Count;
+use super::flight::Landed;
 use super::got::{Failure, Got, Origin, Outcome};
 use super::hash::hash;
 use super::load::Wanted;
@@ -35,24 +36,35 @@ struct Question<'a> {
 }
 
 impl Core {
-    /// Whether an outcome is good for a caller that asked for it then.
-    fn suits(&self, outcome: &Outcome, started: Moment, at_least: u64) -> bool {
+    /// Whether what came of a flight is good for a caller that began to wait for it then.
+    fn suits(&self, landed: &Landed, started: Moment, at_least: u64) -> bool {
+        let outcome = &landed.outcome;
         match &outcome.got {
-            Ok(got) => outcome.as_of + self.settings.local > started && got.version >= at_least,
-            Err(_) => outcome.as_of >= started,
+            Ok(got) => outcome.as_of > started && got.version >= at_least,
+            // One that wanted a later version may have failed for that reason alone.
+            Err(_) => outcome.as_of >= started && landed.at_least <= at_least,
         }
+    }
+
+    /// A hit in the memory of this process.
+    fn hit(&self, name: &str, hash: u64, now: Moment, at_least: u64) -> Option<Got> {
+        if self.settings.local.is_zero() {
+            return None;
+        }
+        let got = self.local.get(name, hash, now).filter(|got| got.version >= at_least)?;
+        self.counters.add(Count::Local);
+        Some(got)
     }
 
     pub(super) async fn get(self: &Arc<Core>, name: &str, at_least: u64) -> Result<Got, Failure> {
         let (started, hash) = (self.now(), hash(name));
         self.client.inner.check_open()?;
-        if !self.settings.local.is_zero()
-            && let Some(got) = self.local.get(name, hash, started).filter(|got| got.version >= at_least)
-        {
-            self.counters.add(Count::Local);
+        if let Some(got) = self.hit(name, hash, started, at_least) {
             return Ok(got);
         }
-        if let Some(filter) = &self.filter
+        // Whoever knows of a version knows that the name exists.
+        if at_least == 0
+            && let Some(filter) = &self.filter
             && !filter.may_have(name)
         {
             self.counters.add(Count::Filtered);
@@ -72,19 +84,21 @@ impl Core {
             return Err(Failure::TimedOut);
         };
         let outcome = match &*slot {
-            Some(outcome) if self.suits(outcome, started, at_least) => outcome.clone(),
+            Some(landed) if self.suits(landed, started, at_least) => landed.outcome.clone(),
             _ => {
+                // The one before may have brought it into the memory, if it is still good.
+                if let Some(got) = self.hit(&name, hash, started, at_least) {
+                    return Ok(got);
+                }
                 let question = Question { core: self, name: &name, hash, cell, at_least };
                 let outcome = question.ask(end).await;
-                *slot = Some(outcome.clone());
+                *slot = Some(Landed { outcome: outcome.clone(), at_least });
                 outcome
             }
         };
         self.counters.got(&outcome);
         match outcome.got {
-            Ok(got) if got.version < at_least && got.origin != Origin::Away => {
-                Err(Failure::Behind { wanted: at_least })
-            }
+            Ok(got) if got.version < at_least => Err(Failure::Behind { wanted: at_least }),
             got => got,
         }
     }
@@ -187,10 +201,11 @@ impl Question<'_> {
         let core = self.core;
         let began = core.now();
         let when_away = core.settings.when_away;
+        let remembered = core.local.remembered(self.name, self.hash, began);
         if when_away != WhenAway::Fail
-            && let Some(got) = core.local.remembered(self.name, self.hash, began)
+            && let Some(got) = remembered.as_ref().filter(|got| got.version >= self.at_least)
         {
-            return Outcome { as_of: began, got: Ok(got) };
+            return Outcome { as_of: began, got: Ok(got.clone()) };
         }
         if when_away != WhenAway::Load {
             return Outcome { as_of: began, got: Err(error.into()) };
@@ -205,7 +220,10 @@ impl Question<'_> {
                 let lives = if value.is_some() { core.settings.fresh } else { core.settings.none };
                 let got = Got { value, version, origin: Origin::Bypass };
                 let times = Times { good: core.settings.local.min(lives), lives };
-                core.local.keep(self.name, &got, mark, began, times);
+                // A source that lags behind does not replace what is remembered.
+                if remembered.is_none_or(|before| before.version <= got.version) {
+                    core.local.keep(self.name, &got, mark, began, times);
+                }
                 Outcome { as_of: began, got: Ok(got) }
             }
             Err(failure) => Outcome { as_of: core.now(), got: Err(failure) },

@@ -18,7 +18,15 @@ const SHARDS: usize = 16;
 pub(super) struct Flights([Mutex<ByName>; SHARDS]);
 
 type ByName = HashMap<Arc<str>, Weak<Flight>>;
-type Flight = tokio::sync::Mutex<Option<Outcome>>;
+type Flight = tokio::sync::Mutex<Option<Landed>>;
+
+/// What the caller before got.
+#[derive(Debug)]
+pub(super) struct Landed {
+    pub(super) outcome: Outcome,
+    /// The version that it has asked for.
+    pub(super) at_least: u64,
+}
 
 /// A caller in line.
 #[derive(Debug)]

@@ -274,6 +274,11 @@ impl Cache {
     /// The same, but of no earlier version of the source than this: for whoever has just written
     /// that version. Only for sources with versions.
     ///
+    /// It never gives an earlier one. While the engine is away, what this process remembers is
+    /// given only if it is new enough; otherwise [`WhenAway::Load`] loads, and the others fail. A
+    /// filter is not asked, because whoever knows of a version knows that the name exists. To read
+    /// that a name was deleted, the source must give a version to "none" ([`Loaded::version`]).
+    ///
     /// # Errors
     ///
     /// As [`Cache::get`], and [`Failure::Behind`] if the source has only earlier versions.
@@ -281,6 +286,25 @@ impl Cache {
     /// # Cancel safety
     ///
     /// As [`Cache::get`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold::kit::cache::{Failure, Loaded};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = leasehold::connect("memory:").await?;
+    /// let prices = client.cache("prices", Duration::from_secs(60), |_| async {
+    ///     Ok::<_, std::io::Error>(Loaded::value(b"3 francs".to_vec()).version(7))
+    /// })?;
+    /// assert_eq!(prices.get_at_least("apple", 7).await?.version(), 7);
+    /// let behind = prices.get_at_least("apple", 8).await;
+    /// assert!(matches!(behind, Err(Failure::Behind { wanted: 8 })));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn get_at_least(
         &self,
         name: impl AsRef<str>,
@@ -289,8 +313,9 @@ impl Cache {
         self.0.get(name.as_ref(), version.min(LARGEST)).await
     }
 
-    /// The values of several names, in their order: asked for at the same time, and loaded within
-    /// the limits of loads.
+    /// The values of several names, in their order. Each name that is not in the memory of this
+    /// process is a call of its own; all calls are under way at the same time, so it takes about as
+    /// long as one. What is missing is loaded at the same time too, within the limits of loads.
     ///
     /// # Cancel safety
     ///

@@ -19,6 +19,7 @@ pub(super) fn group() -> Group {
             an_invalidation_is_seen_by_all,
             a_load_that_began_before_an_invalidation_is_not_kept,
             whoever_joins_after_an_invalidation_gets_nothing_of_before,
+            whoever_joins_a_memory_after_an_invalidation_gets_nothing_of_before,
             the_result_of_a_lost_lease_is_discarded,
             a_lost_answer_to_a_store_does_no_harm,
             a_caller_dropped_at_any_point_leaves_nothing,
@@ -102,6 +103,28 @@ async fn whoever_joins_after_an_invalidation_gets_nothing_of_before(mut ground: 
     for late in late {
         assert_eq!(value(soon("the others", late).await), "new");
     }
+}
+
+async fn whoever_joins_a_memory_after_an_invalidation_gets_nothing_of_before(mut ground: Ground) {
+    let client = ground.client().await;
+    let source = Source::default();
+    source.set("k", "old");
+    let cache = source.cache(&client, ms(60_000)).local_for(ms(60_000)).expect("in range");
+    source.hold();
+    let early = tokio::spawn({
+        let cache = cache.clone();
+        async move { cache.get("k").await }
+    });
+    until("it is loaded", async || source.loads() == 1).await;
+    source.set("k", "new");
+    // This process forgets at once, whatever is under way.
+    cache.invalidate("k").await.expect("an answer");
+    let mut late = Box::pin(cache.get("k"));
+    let polled = std::future::poll_fn(|context| Poll::Ready(late.as_mut().poll(context).is_ready()));
+    assert!(!polled.await, "it does not wait");
+    source.go_on();
+    soon("the first", early).await.expect("no panic").expect("a value");
+    assert_eq!(value(soon("the other", late).await), "new");
 }
 
 async fn the_result_of_a_lost_lease_is_discarded(mut ground: Ground) {

@@ -1,6 +1,6 @@
 //! Filters of the names that exist.
 
-use leasehold::kit::cache::Origin;
+use leasehold::kit::cache::{Failure, Origin};
 
 use super::{Source, caches, told, value};
 use crate::bench::{Ground, ms, until};
@@ -19,6 +19,7 @@ pub(super) fn group() -> Group {
             what_is_added_while_it_is_built_is_in_it,
             a_part_that_is_missing_refuses_nobody,
             a_copy_that_is_not_confirmed_refuses_nobody,
+            whoever_wants_a_version_is_not_refused,
             a_filter_that_is_too_large_is_refused,
         ]
     )
@@ -142,6 +143,21 @@ async fn a_copy_that_is_not_confirmed_refuses_nobody(mut ground: Ground) {
     until("it is not believed any more", async || filter.may_have("nobody")).await;
     wire.set(Fault::None);
     until("it is confirmed", async || !filter.may_have("nobody")).await;
+}
+
+async fn whoever_wants_a_version_is_not_refused(mut ground: Ground) {
+    let client = ground.client().await;
+    let filter = client.filter("users").expect("a filter");
+    assert!(filter.build(1, 0.001).await.expect("an answer").finish().await.expect("an answer"));
+    assert!(!filter.may_have("new"));
+    let source = Source::default();
+    let cache = source.cache(&client, ms(60_000)).filtered_by(&filter).expect("a cache");
+    // Written by somebody who has not told the filter.
+    source.set_version("new", "v", 3);
+    assert_eq!(told(cache.get("new").await), ("(none)".into(), Origin::Filter));
+    assert_eq!(told(cache.get_at_least("new", 3).await), ("v".into(), Origin::Loaded));
+    let behind = cache.get_at_least("new", 4).await;
+    assert!(matches!(behind, Err(Failure::Behind { wanted: 4 })), "{behind:?}");
 }
 
 async fn a_filter_that_is_too_large_is_refused(mut ground: Ground) {

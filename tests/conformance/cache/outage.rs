@@ -15,6 +15,7 @@ pub(super) fn group() -> Group {
             callers_get_what_was_chosen_while_the_engine_is_away,
             an_engine_that_is_away_is_not_waited_for_by_all,
             what_was_invalidated_here_is_not_remembered,
+            what_is_remembered_is_not_given_to_who_wants_a_later_version,
             an_invalidation_that_was_not_heard_says_so,
             a_store_that_is_paused_costs_one_deadline,
         ]
@@ -100,6 +101,41 @@ async fn what_was_invalidated_here_is_not_remembered(mut ground: Ground) {
     cache.invalidate("k").await.expect_err("it is away");
     let forgotten = cache.get("k").await;
     assert!(matches!(forgotten, Err(Failure::Engine(_))), "{forgotten:?}");
+}
+
+async fn what_is_remembered_is_not_given_to_who_wants_a_later_version(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let source = Source::default();
+    source.set_version("k", "two", 2);
+    let choices = [WhenAway::Fail, WhenAway::Remember, WhenAway::Load];
+    let [fail, remember, load] = choices.map(|choice| with(source.cache(&client, ms(60_000)), choice));
+    let line = with(source.cache(&client, ms(60_000)), WhenAway::Remember);
+    for cache in [&fail, &remember, &load, &line] {
+        until("it is known", async || cache.get("k").await.is_ok_and(|got| got.origin() == Origin::Shared))
+            .await;
+    }
+    // One that wants too much takes nothing from those who stand in line behind it.
+    wire.set(Fault::Hang);
+    let (late, content) = tokio::join!(line.get_at_least("k", 3), line.get("k"));
+    assert!(matches!(late, Err(Failure::Engine(_))), "{late:?}");
+    assert_eq!(told(content), ("two".into(), Origin::Away));
+    wire.set(Fault::Refuse);
+    for cache in [&fail, &remember] {
+        let failed = cache.get_at_least("k", 3).await;
+        assert!(matches!(failed, Err(Failure::Engine(_))), "{failed:?}");
+    }
+    for cache in [&remember, &load] {
+        assert_eq!(told(cache.get_at_least("k", 2).await), ("two".into(), Origin::Away));
+    }
+    // A source that lags behind is of no use either, and what is remembered stays.
+    source.set_version("k", "one", 1);
+    let failed = load.get_at_least("k", 3).await;
+    assert!(matches!(failed, Err(Failure::Behind { wanted: 3 })), "{failed:?}");
+    assert_eq!(told(load.get("k").await), ("two".into(), Origin::Away));
+    source.set_version("k", "three", 3);
+    assert_eq!(told(load.get_at_least("k", 3).await), ("three".into(), Origin::Bypass));
+    assert_eq!(told(load.get_at_least("k", 3).await), ("three".into(), Origin::Away));
 }
 
 async fn an_invalidation_that_was_not_heard_says_so(mut ground: Ground) {
