@@ -6,7 +6,7 @@
 //!
 //! `--quick` takes a fraction of the time. One caller; values of 100 bytes. A miss of ours looks,
 //! takes the right to load, and stores: two round trips. By hand it is `GET` and `SET`, which
-//! protects from nothing.
+//! protects from nothing. It ends with an error if something takes more round trips than promised.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -95,18 +95,25 @@ fn run(arguments: &[String]) -> Result<()> {
     })?;
     println!("redis, round trips as the server counts them");
     let count = 1000;
+    let mut missed = Vec::new();
+    let mut at_most = |what: &'static str, most: f64, trips: f64| {
+        verdict(what, Goal::AtMost(most), trips);
+        if trips > most {
+            missed.push(what);
+        }
+    };
     let mut names = 0_u64;
     let trips = round_trips(&runtime, &mut line, count, async || get(&local, "k", Origin::Local).await)?;
-    verdict("local hit", Goal::AtMost(0.01), trips);
+    at_most("local hit", 0.01, trips);
     let trips = round_trips(&runtime, &mut line, count, async || get(&shared, "k", Origin::Shared).await)?;
-    verdict("shared hit", Goal::AtMost(1.01), trips);
+    at_most("shared hit", 1.01, trips);
     let trips = round_trips(&runtime, &mut line, count, async || {
         names += 1;
         get(&shared, &format!("trip{names}"), Origin::Loaded).await
     })?;
-    verdict("miss", Goal::AtMost(2.01), trips);
+    at_most("miss", 2.01, trips);
     let trips = round_trips(&runtime, &mut line, count, async || Ok(shared.invalidate("k").await?))?;
-    verdict("invalidation, and the news of it in the background", Goal::AtMost(2.6), trips);
+    at_most("invalidation, and the news of it in the background", 2.6, trips);
     runtime.block_on(async { shared.get("k").await })?;
     runtime.block_on(async { local.get("k").await })?;
 
@@ -150,5 +157,10 @@ fn run(arguments: &[String]) -> Result<()> {
     verdict("local hits per bare GET", Goal::AtLeast(5.0), race.ratio(0, 2));
     verdict("shared hits per bare GET", Goal::AtLeast(0.3), race.ratio(1, 2));
     verdict("misses per bare GET and SET", Goal::AtLeast(0.25), race.ratio(3, 4));
-    Ok(())
+    // Rates depend on the machine. These do not.
+    if missed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("too many round trips: {}", missed.join(", ")).into())
+    }
 }

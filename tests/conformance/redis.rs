@@ -1,6 +1,8 @@
 //! What only a Redis server does to its clients: it dies, forgets, stops, refuses, and is far away.
 
 mod access;
+#[cfg(feature = "cache")]
+mod cache;
 mod cells;
 mod foreign;
 mod names;
@@ -33,6 +35,8 @@ pub(crate) fn groups() -> Vec<Group> {
         wire::cases(),
         order::cases(),
         cells::cases(),
+        #[cfg(feature = "cache")]
+        cache::cases(),
         #[cfg(feature = "redis-tls")]
         tls::cases(),
     ];

@@ -1,7 +1,9 @@
 //! One loads for all, and values end.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::kit::cache::{Cache, LONGEST_VALUE, Loaded, Origin};
@@ -23,6 +25,7 @@ pub(super) fn group() -> Group {
             a_value_is_loaded_again_before_it_expires,
             what_is_not_there_is_remembered_for_a_while,
             many_names_are_asked_for_at_once,
+            hits_and_misses_take_the_calls_that_are_promised,
             a_value_that_is_too_long_is_not_kept,
             times_out_of_range_are_refused,
         ]
@@ -182,6 +185,40 @@ async fn many_names_are_asked_for_at_once(mut ground: Ground) {
     soon("both", cache.get_many(["twice", "twice"])).await;
     assert_eq!(source.loads(), 51);
     assert!(cache.get_many::<&str>([]).await.is_empty());
+}
+
+/// Of the engine; docs/cache.md says how many round trips each of them is.
+async fn hits_and_misses_take_the_calls_that_are_promised(mut ground: Ground) {
+    const TIMES: usize = 50;
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let source = Source::default();
+    let shared = source.cache(&client, ms(60_000));
+    // Nothing but these goes over the wire.
+    let calls = async |cache: &Cache, name: &str, origin: Origin| {
+        let before = wire.calls();
+        assert_eq!(told(cache.get(name).await).1, origin);
+        wire.calls() - before
+    };
+    for number in 0..TIMES {
+        let name = format!("k{number}");
+        assert_eq!(calls(&shared, &name, Origin::Loaded).await, 2, "a miss looks, and stores");
+        assert_eq!(calls(&shared, &name, Origin::Shared).await, 1, "a hit looks");
+    }
+    let names: Vec<String> = (0..TIMES).map(|number| format!("k{number}")).collect();
+    let before = wire.calls();
+    assert!(shared.get_many(&names).await.iter().all(Result::is_ok));
+    assert_eq!(wire.calls() - before, TIMES, "each of many is a call");
+    let local = source.cache(&client, ms(60_000)).local_for(ms(60_000)).expect("in range");
+    until("it is remembered", async || told(local.get("k0").await).1 == Origin::Local).await;
+    // Not even one that is begun and not waited for: those who listen for news are not counted.
+    for _ in 0..TIMES {
+        let before = wire.calls();
+        let mut hit = pin!(local.get("k0"));
+        let hit = futures_util::poll!(&mut hit);
+        let Poll::Ready(hit) = hit else { panic!("a hit waits for nobody") };
+        assert_eq!((told(hit).1, wire.calls() - before), (Origin::Local, 0));
+    }
 }
 
 async fn a_value_that_is_too_long_is_not_kept(mut ground: Ground) {
