@@ -30,15 +30,15 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// What was invalidated last, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Paper {
+pub(super) struct Paper {
     /// How many there were with the last. Begins at the time, so that it rises although the cell
     /// was lost.
-    count: u64,
+    pub(super) count: u64,
     hashes: Vec<u64>,
 }
 
 impl Paper {
-    fn decode(bytes: &[u8]) -> Option<Paper> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Paper> {
         let mut reader = Reader::new(bytes, NEWS)?;
         let count = reader.wide()?;
         let (hashes, rest) = reader.rest().as_chunks::<8>();
@@ -52,7 +52,7 @@ impl Paper {
     }
 
     /// What is new to somebody who has read so far; `None` if that can not be told.
-    fn since(&self, read: u64) -> Option<&[u64]> {
+    pub(super) fn since(&self, read: u64) -> Option<&[u64]> {
         let new = usize::try_from(self.count.checked_sub(read)?).ok()?;
         self.hashes.get(self.hashes.len().checked_sub(new)?..)
     }
@@ -60,8 +60,8 @@ impl Paper {
 
 /// Adds to the news.
 #[derive(Debug)]
-struct Announce {
-    hashes: Vec<u64>,
+pub(super) struct Announce {
+    pub(super) hashes: Vec<u64>,
 }
 
 impl Rule for Announce {
