@@ -9,12 +9,16 @@ use std::path::Path;
 
 use crate::processes::{Result, now};
 
+/// So many versions of a name it is remembered of when their invalidations returned.
+const REMEMBERED: u64 = 64;
 const CHECK: u64 = 0x5bd1_e995_97f4_a7c1;
 
 /// What all processes see.
 pub(crate) struct Source {
     versions: File,
     acknowledged: File,
+    /// The same for each of the last versions of a name.
+    history: File,
     loads: File,
 }
 
@@ -24,13 +28,14 @@ impl Source {
         options.read(true).write(true).create(true);
         let file = |name: &str| options.open(dir.join(name));
         let loads = OpenOptions::new().append(true).create(true).open(dir.join("loads"))?;
-        Ok(Source { versions: file("versions")?, acknowledged: file("acknowledged")?, loads })
+        let (versions, acknowledged) = (file("versions")?, file("acknowledged")?);
+        Ok(Source { versions, acknowledged, history: file("history")?, loads })
     }
 
-    fn read(file: &File, name: u32) -> Result<(u64, u64)> {
+    fn read(file: &File, place: u64) -> Result<(u64, u64)> {
         loop {
             let mut bytes = [0; 24];
-            if file.read_at(&mut bytes, u64::from(name) * 24)? < 24 {
+            if file.read_at(&mut bytes, place * 24)? < 24 {
                 return Ok((0, 0));
             }
             let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes);
@@ -41,32 +46,43 @@ impl Source {
         }
     }
 
-    fn write(file: &File, name: u32, version: u64) -> Result<()> {
+    fn write(file: &File, place: u64, version: u64) -> Result<()> {
         let at = now();
         let words = [version, at, version.rotate_left(7) ^ at ^ CHECK];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        Ok(file.write_all_at(&bytes, u64::from(name) * 24)?)
+        Ok(file.write_all_at(&bytes, place * 24)?)
     }
 
     /// What the database has of a name.
     pub(crate) fn version(&self, name: u32) -> Result<u64> {
-        Ok(Source::read(&self.versions, name)?.0)
+        Ok(Source::read(&self.versions, name.into())?.0)
     }
 
     /// Changes it. A name has one writer.
     pub(crate) fn change(&self, name: u32) -> Result<u64> {
         let version = self.version(name)? + 1;
-        Source::write(&self.versions, name, version)?;
+        Source::write(&self.versions, name.into(), version)?;
         Ok(version)
     }
 
-    /// The last version whose invalidation has returned, and when.
-    pub(crate) fn acknowledged(&self, name: u32) -> Result<(u64, u64)> {
-        Source::read(&self.acknowledged, name)
+    /// The last version whose invalidation has returned.
+    pub(crate) fn acknowledged(&self, name: u32) -> Result<u64> {
+        Ok(Source::read(&self.acknowledged, name.into())?.0)
+    }
+
+    /// When the invalidation of a version had returned, if that is still known.
+    pub(crate) fn acknowledged_at(&self, name: u32, version: u64) -> Option<u64> {
+        let (found, at) = Source::read(&self.history, Source::place(name, version)).ok()?;
+        (found == version).then_some(at)
+    }
+
+    fn place(name: u32, version: u64) -> u64 {
+        u64::from(name) * REMEMBERED + version % REMEMBERED
     }
 
     pub(crate) fn acknowledge(&self, name: u32, version: u64) -> Result<()> {
-        Source::write(&self.acknowledged, name, version)
+        Source::write(&self.history, Source::place(name, version), version)?;
+        Source::write(&self.acknowledged, name.into(), version)
     }
 
     /// Writes down that a name was loaded.
