@@ -1,5 +1,5 @@
 //! The layers of `kit::web` in a real axum service, on an engine inside the process and on a Redis
-//! server that goes away.
+//! server that goes away; and its sessions, also on `file:` and in a database.
 
 mod idempotency;
 mod rate_limit;
@@ -40,25 +40,95 @@ macro_rules! cases {
 }
 use cases;
 
+/// Where a case runs.
+#[derive(Clone, Copy)]
+enum On {
+    Memory,
+    Redis,
+    #[cfg(all(feature = "file", feature = "tower-sessions"))]
+    File,
+    #[cfg(all(feature = "postgres", feature = "tower-sessions"))]
+    Postgres,
+}
+
+impl On {
+    fn word(self) -> &'static str {
+        match self {
+            On::Memory => "memory",
+            On::Redis => "redis",
+            #[cfg(all(feature = "file", feature = "tower-sessions"))]
+            On::File => "file",
+            #[cfg(all(feature = "postgres", feature = "tower-sessions"))]
+            On::Postgres => "postgres",
+        }
+    }
+
+    /// What is not installed here.
+    fn missing(self) -> Option<String> {
+        match self {
+            On::Redis => Redis::missing(),
+            #[cfg(all(feature = "postgres", feature = "tower-sessions"))]
+            On::Postgres => servers::Postgres::missing(),
+            _ => None,
+        }
+    }
+}
+
 /// What a case is given.
 struct Ground {
     client: Client,
-    /// `None` if the engine is inside the process.
-    server: Option<Redis>,
+    store: Store,
+}
+
+/// What is kept for as long as a case runs.
+#[allow(dead_code, reason = "some are only kept")]
+enum Store {
+    Memory,
+    Redis(Redis),
+    #[cfg(all(feature = "file", feature = "tower-sessions"))]
+    File(tempfile::TempDir),
+    #[cfg(all(feature = "postgres", feature = "tower-sessions"))]
+    Postgres(servers::Postgres),
 }
 
 impl Ground {
-    async fn start(on_redis: bool) -> Ground {
-        let server = on_redis.then(Redis::start);
-        let url = server.as_ref().map_or("memory:".to_owned(), Redis::url);
+    async fn start(on: On) -> Ground {
+        let (store, url) = match on {
+            On::Memory => (Store::Memory, "memory:".to_owned()),
+            On::Redis => {
+                let server = Redis::start();
+                let url = server.url();
+                (Store::Redis(server), url)
+            }
+            #[cfg(all(feature = "file", feature = "tower-sessions"))]
+            On::File => {
+                let dir = tempfile::tempdir().expect("a directory");
+                let url = format!("file:{}", dir.path().join("store").display());
+                (Store::File(dir), url)
+            }
+            #[cfg(all(feature = "postgres", feature = "tower-sessions"))]
+            On::Postgres => {
+                let server = servers::Postgres::start();
+                let url = server.url();
+                (Store::Postgres(server), url)
+            }
+        };
         let client = leasehold::connect(&url).await.expect("the engine is there");
-        Ground { client, server }
+        Ground { client, store }
     }
 
     /// The server, for cases in which it goes away.
     fn server(&self) -> &Redis {
-        self.server.as_ref().expect("such cases run on a server")
+        match &self.store {
+            Store::Redis(server) => server,
+            _ => panic!("such cases run on a server"),
+        }
     }
+}
+
+fn trial(on: On, (name, case): Case) -> Trial {
+    let ignored = on.missing().is_some() && std::env::var_os("CI").is_none();
+    Trial::test(format!("{}::{name}", on.word()), move || run(on, case)).with_ignored_flag(ignored)
 }
 
 fn main() -> ExitCode {
@@ -66,7 +136,6 @@ fn main() -> ExitCode {
     if let Some(missing) = &missing {
         eprintln!("web: {missing} is missing; `./test.sh` installs it");
     }
-    let ignored = missing.is_some() && std::env::var_os("CI").is_none();
     let mut trials = Vec::new();
     let cases = [
         rate_limit::cases(),
@@ -74,10 +143,15 @@ fn main() -> ExitCode {
         #[cfg(feature = "tower-sessions")]
         sessions::cases(),
     ];
-    for (name, case) in cases.concat() {
-        trials.push(Trial::test(format!("memory::{name}"), move || run(false, case)));
-        trials
-            .push(Trial::test(format!("redis::{name}"), move || run(true, case)).with_ignored_flag(ignored));
+    for case in cases.concat() {
+        trials.extend([On::Memory, On::Redis].map(|on| trial(on, case)));
+    }
+    #[cfg(feature = "tower-sessions")]
+    for case in sessions::cases() {
+        #[cfg(feature = "file")]
+        trials.push(trial(On::File, case));
+        #[cfg(feature = "postgres")]
+        trials.push(trial(On::Postgres, case));
     }
     let outages = [
         rate_limit::outages(),
@@ -85,18 +159,16 @@ fn main() -> ExitCode {
         #[cfg(feature = "tower-sessions")]
         sessions::outages(),
     ];
-    for (name, case) in outages.concat() {
-        trials
-            .push(Trial::test(format!("redis::{name}"), move || run(true, case)).with_ignored_flag(ignored));
+    for case in outages.concat() {
+        trials.push(trial(On::Redis, case));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-fn run(on_redis: bool, case: fn(Ground) -> Running) -> Result<(), Failed> {
+fn run(on: On, case: fn(Ground) -> Running) -> Result<(), Failed> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
-    let limited =
-        async { tokio::time::timeout(LIMIT, async { case(Ground::start(on_redis).await).await }).await };
+    let limited = async { tokio::time::timeout(LIMIT, async { case(Ground::start(on).await).await }).await };
     runtime.block_on(limited).map_err(|_| Failed::from("the case takes too long"))
 }
 
