@@ -6,10 +6,12 @@
 //! ```
 //!
 //! The first fills both with a million members (`--members N`) and measures one caller, ours and
-//! the bare commands in turn. The second needs no server: see `simulation`. It takes 42 bytes of
-//! memory for each member.
+//! the bare commands in turn, and then several clients that write one board. The second needs no
+//! server: see `simulation`. It takes 42 bytes of memory for each member.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kit::Result;
@@ -111,7 +113,36 @@ fn redis(members: u64) -> Result<()> {
     println!("redis, {members} members with 13 bytes each");
     println!("  leaderboard: {:.0} bytes a member, rebuilt in {built:.1?}", each(ours - empty));
     println!("  bare ZSET:   {:.0} bytes a member, filled in {filled:.1?}", each(both - ours));
-    compare(&runtime, &server, &mut line, &board, members)
+    compare(&runtime, &server, &mut line, &board, members)?;
+    writers(&server, &mut line, members)
+}
+
+/// Clients that write one board at the same time, as so many processes do.
+fn writers(server: &Redis, line: &mut Connection, members: u64) -> Result<()> {
+    const SLICE: Duration = Duration::from_secs(3);
+    let runtime = kit::two_threads()?;
+    println!("several clients: sets per second of all, round trips a set");
+    for count in [1, 4, 16] {
+        let mut boards = Vec::new();
+        for _ in 0..count {
+            boards.push(runtime.block_on(leasehold::connect(&server.url()))?.leaderboard("bench")?);
+        }
+        let (boards, drawn) = (Arc::new(boards), Arc::new(AtomicU64::new(1)));
+        let (before, begun) = (round_trips(line), Instant::now());
+        let rate = kit::rate_of_tasks(&runtime, count, SLICE, move |task| {
+            let (boards, drawn) = (Arc::clone(&boards), Arc::clone(&drawn));
+            async move {
+                let number = drawn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
+                let (member, score) =
+                    (truth::member(number % members), truth::score(number / 7 % members, members));
+                boards[task].set(&member, score).await?;
+                Ok(())
+            }
+        })?;
+        let sets = rate * begun.elapsed().as_secs_f64();
+        println!("  {count:2} clients {rate:20.0}/s  {:.2}", (round_trips(line) - before) as f64 / sets);
+    }
+    Ok(())
 }
 
 fn compare(
