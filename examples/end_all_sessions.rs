@@ -34,6 +34,13 @@ async fn main() -> Result<()> {
     let arguments = Arguments::read();
     let dir = tempfile::tempdir()?;
     let url = arguments.url(&dir);
+    if url == "memory:" {
+        return Err(
+            "each client of `memory:` has a store of its own; say `memory:NAME`, which those of one \
+                    process share"
+                .into(),
+        );
+    }
     let (count, users) = (arguments.number("--sessions", 100_000)?, arguments.number("--users", 1000)?);
     let client = leasehold::connect(&url).await?;
     let name = format!("sessions-{}", random(u64::MAX));
