@@ -238,7 +238,7 @@ mod tests {
             let seat = if number % 10 == 0 { &keeps } else { &dead };
             seat.acquire(&name, &ask).await.expect("granted");
             let lives = Duration::from_millis(if number % 10 == 0 { 3_600_000 } else { 1000 });
-            write_cell(seat, number.into(), lives).await;
+            write_cell(seat, number, lives).await;
         }
         assert_eq!(rows_in(&keeps.session).await, 200);
         tokio::time::sleep(Duration::from_millis(1100)).await;

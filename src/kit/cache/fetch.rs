@@ -35,17 +35,18 @@ struct Question<'a> {
     at_least: u64,
 }
 
-impl Core {
-    /// Whether what came of a flight is good for a caller that began to wait for it then.
-    fn suits(&self, landed: &Landed, started: Moment, at_least: u64) -> bool {
-        let outcome = &landed.outcome;
-        match &outcome.got {
-            Ok(got) => outcome.as_of > started && got.version >= at_least,
+impl Landed {
+    /// Whether it is good for a caller that began to wait for it then.
+    fn suits(&self, started: Moment, at_least: u64) -> bool {
+        match &self.outcome.got {
+            Ok(got) => self.outcome.as_of > started && got.version >= at_least,
             // One that wanted a later version may have failed for that reason alone.
-            Err(_) => outcome.as_of >= started && landed.at_least <= at_least,
+            Err(_) => self.outcome.as_of >= started && self.at_least <= at_least,
         }
     }
+}
 
+impl Core {
     /// A hit in the memory of this process.
     fn hit(&self, name: &str, hash: u64, now: Moment, at_least: u64) -> Option<Got> {
         if self.settings.local.is_zero() {
@@ -84,7 +85,7 @@ impl Core {
             return Err(Failure::TimedOut);
         };
         let outcome = match &*slot {
-            Some(landed) if self.suits(landed, started, at_least) => landed.outcome.clone(),
+            Some(landed) if landed.suits(started, at_least) => landed.outcome.clone(),
             _ => {
                 // The one before may have brought it into the memory, if it is still good.
                 if let Some(got) = self.hit(&name, hash, started, at_least) {

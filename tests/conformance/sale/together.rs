@@ -128,7 +128,7 @@ async fn a_caller_that_is_not_polled_is_in_nobodys_way(mut ground: Ground) {
         (0..CALLERS).map(|number| Box::pin(sale.reserve(format!("b{number}"), 1, id()))).collect();
     // As in `select!`, or in a stream of futures whose items are worked on one after the other.
     for asking in &mut parked {
-        poll_fn(|context| Poll::Ready(drop(asking.as_mut().poll(context)))).await;
+        poll_fn(|context| Poll::Ready(asking.as_mut().poll(context).is_ready())).await;
     }
     for number in 0..10 {
         reserved(soon("a turn", super::reserve(&sale, &format!("late/{number}"), 1)).await);
