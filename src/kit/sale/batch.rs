@@ -159,7 +159,7 @@ impl Sale {
         let answered = async {
             match told.await {
                 Ok(answer) => answer,
-                Err(_) => self.ask_alone(shard, &wish).await,
+                Err(_) => self.ask_alone(&wish).await,
             }
         };
         inner.call_within(inner.options.call_limit, answered).await
@@ -169,9 +169,10 @@ impl Sale {
         &self.batchers[usize::from(shard) % self.batchers.len()]
     }
 
-    /// Takes a step and tells those who asked. One that has gone meanwhile does not want to know.
-    async fn answer(&self, shard: u8, step: Reserve, members: Vec<Waiting>) {
-        match self.take_step(shard, step).await {
+    /// Takes a step and tells those who asked.
+    async fn answer(&self, shard: u8, step: Reserve, mut members: Vec<Waiting>) {
+        let Some(taken) = self.take_step_for(&mut members, shard, step).await else { return };
+        match taken {
             Ok(answers) => {
                 for (member, answer) in members.into_iter().zip(answers) {
                     member.answer.send(Ok(answer)).ok();
@@ -186,9 +187,10 @@ impl Sale {
             // The cells of one of them may be the cause, or there are too many of them. That does
             // not concern the others.
             Err(_) if members.len() > 1 => {
-                for member in members.into_iter().filter(|member| !member.answer.is_closed()) {
-                    let answer = self.ask_alone(shard, &member.wish).await;
-                    member.answer.send(answer).ok();
+                for mut member in members {
+                    let (step, asks) = (member.wish.alone(), std::slice::from_mut(&mut member));
+                    let Some(taken) = self.take_step_for(asks, shard, step).await else { continue };
+                    member.answer.send(taken.and_then(|answers| self.only(answers))).ok();
                 }
             }
             Err(error) => {
@@ -199,8 +201,31 @@ impl Sale {
         }
     }
 
-    async fn ask_alone(&self, shard: u8, wish: &Wish) -> Result<Reserved> {
-        let mut answers = self.take_step(shard, wish.alone()).await?;
+    /// Takes a step for as long as one of those who asked waits for it: a step that hangs is in the
+    /// way of others.
+    async fn take_step_for(
+        &self,
+        members: &mut [Waiting],
+        shard: u8,
+        step: Reserve,
+    ) -> Option<Result<Vec<Reserved>>> {
+        let all_gone = async {
+            for member in members {
+                member.answer.closed().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            taken = self.take_step(shard, step) => Some(taken),
+            () = all_gone => None,
+        }
+    }
+
+    async fn ask_alone(&self, wish: &Wish) -> Result<Reserved> {
+        self.take_step(wish.shard(), wish.alone()).await.and_then(|answers| self.only(answers))
+    }
+
+    fn only(&self, mut answers: Vec<Reserved>) -> Result<Reserved> {
         answers.pop().ok_or_else(|| self.foreign())
     }
 

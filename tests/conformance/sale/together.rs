@@ -124,11 +124,14 @@ async fn a_caller_that_leaves_takes_nobody_along(mut ground: Ground) {
 
 async fn a_caller_that_is_not_polled_is_in_nobodys_way(mut ground: Ground) {
     let (sale, _wire) = slow_sale(&mut ground, PATIENT).await;
-    let mut parked: Vec<_> =
-        (0..CALLERS).map(|number| Box::pin(sale.reserve(format!("b{number}"), 1, id()))).collect();
+    let mut parked = Vec::new();
     // As in `select!`, or in a stream of futures whose items are worked on one after the other.
-    for asking in &mut parked {
-        poll_fn(|context| Poll::Ready(asking.as_mut().poll(context).is_ready())).await;
+    for number in 0..CALLERS {
+        let mut asking = Box::pin(sale.reserve(format!("b{number}"), 1, id()));
+        match poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await {
+            Poll::Pending => parked.push(asking),
+            Poll::Ready(answer) => drop(reserved(answer.expect("an answer"))),
+        }
     }
     for number in 0..10 {
         reserved(soon("a turn", super::reserve(&sale, &format!("late/{number}"), 1)).await);
