@@ -4,7 +4,6 @@
 //! `fork-connect NAME ORDER`, `task NAME PERIOD LEASE`, which begins an occurrence,
 //! `cache NAME ENTRY LEASE`, which begins a load that never ends, `sessions USER COUNT`, which
 //! answers with their ids, `end-sessions USER`, `use-session ID`, which ends with the session,
-//! `leaderboard NAME`, which writes for ever, `rebuild NAME`, which never gets through,
 //! `publish TOPIC`, `publish-one TOPIC TEXT`, `subscribe TOPIC COUNT`, which answers with that many
 //! messages, `lifeline`, which starts a program that keeps the claims alive and answers with its
 //! number, and `sections NAME COUNT FILE TASKS`, which adds to a counter in a file that nothing
@@ -235,8 +234,6 @@ async fn serve(url: &str, client: Client) {
             }
             #[cfg(feature = "leaderboards")]
             "leaderboard" => crate::leaderboards::write_in_child(&client, name, answer).await,
-            #[cfg(feature = "leaderboards")]
-            "rebuild" => crate::leaderboards::rebuild_in_child(&client, name, answer).await,
             #[cfg(feature = "sessions")]
             "sessions" => crate::sessions::create_in_child(&client, name, number(words.next()), answer).await,
             #[cfg(feature = "sessions")]

@@ -14,11 +14,10 @@ use leasehold::kit::leaderboards::{
 use leasehold::{Client, Error};
 use tokio::task::JoinSet;
 
-pub(crate) use self::rebuild::rebuild_in_child;
 use self::rebuild::{
     a_board_is_rebuilt_in_one_step, a_dropped_rebuild_leaves_the_old_board,
-    a_killed_rebuild_leaves_the_old_board, a_rebuilt_board_knows_the_events_that_it_was_given, entries,
-    no_score_is_lost_while_a_board_is_rebuilt, nobody_is_removed_from_a_board_before_it_is_built,
+    a_rebuilt_board_knows_the_events_that_it_was_given, entries, no_score_is_lost_while_a_board_is_rebuilt,
+    nobody_is_removed_from_a_board_before_it_is_built,
 };
 use crate::bench::{Ground, ms, refuses, soon, until};
 use crate::cancel::poll_and_drop;
@@ -46,7 +45,6 @@ pub(crate) fn group() -> Group {
             nobody_is_removed_from_a_board_before_it_is_built,
             no_score_is_lost_while_a_board_is_rebuilt,
             a_dropped_rebuild_leaves_the_old_board,
-            a_killed_rebuild_leaves_the_old_board,
             a_board_ends,
             a_board_of_the_other_order_is_refused,
             what_does_not_fit_is_refused,

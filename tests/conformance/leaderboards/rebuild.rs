@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
+use leasehold::Error;
 use leasehold::kit::leaderboards::{Incremented, LONGEST_EVENT, MOST_EVENTS, RebuildEntry};
-use leasehold::{Client, Error};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -215,48 +215,4 @@ pub(super) async fn a_dropped_rebuild_leaves_the_old_board(mut ground: Ground) {
     })
     .await;
     until("nothing else is left", async || stored(&*engine).await == 5).await;
-}
-
-/// In a process that is killed: a rebuild that never gets through, because its source has no end.
-pub(crate) async fn rebuild_in_child(client: &Client, name: &str, answer: impl Fn(&str)) {
-    answer("building");
-    let source = (0..).map(|number| {
-        std::thread::sleep(ms(1));
-        RebuildEntry::new(format!("{number:09}"), -number)
-    });
-    let board = client.leaderboard(name).expect("a name").fan_out(16).expect("in range");
-    board.rebuild(source).await.expect("it never ends");
-}
-
-pub(super) async fn a_killed_rebuild_leaves_the_old_board(mut ground: Ground) {
-    let whole = board(&ground.client().await);
-    let engine = ground.engine().await;
-    let mut book = BTreeMap::new();
-    for number in 0..30_i64 {
-        whole.set(format!("old{number}"), number).await.expect("set");
-        book.insert(format!("old{number}"), number);
-    }
-    let before = stored(&*engine).await;
-    let Some(mut child) = ground.child().await else { return };
-    assert_eq!(child.ask("rebuild x").await, "building");
-    until("it has written", async || stored(&*engine).await > before + 5).await;
-    child.kill().await;
-    // Readers do not notice. Somebody else can not know that it is dead.
-    check(&whole, &book).await;
-    let error = whole.rebuild(entries(3)).await.expect_err("somebody is building");
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    check(&whole, &book).await;
-    // A minute is long, so not on all engines.
-    if ground.promises().engine != "file" {
-        return;
-    }
-    let began = Instant::now();
-    while whole.rebuild(entries(3)).await.is_err() {
-        assert!(began.elapsed() < ms(80_000), "it holds others up for too long");
-        tokio::time::sleep(ms(500)).await;
-    }
-    until("nothing of it is left", async || stored(&*engine).await == 5).await;
-    let book: BTreeMap<String, i64> =
-        entries(3).enumerate().map(|(number, _)| (format!("{number:04}"), 10_000 - number as i64)).collect();
-    check(&whole, &book).await;
 }
