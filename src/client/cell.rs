@@ -20,11 +20,14 @@ pub(crate) trait TypedRule: Rule {
 }
 
 impl Client {
-    /// All cells of this client's namespace, by their names in it: each as it was when it was read,
-    /// and the time.
+    /// The cells of this client's namespace whose names in it are wanted: each as it was when it
+    /// was read, and the time. All names are listed, and no other cells are read.
     ///
     /// For people: what others write meanwhile may be there or not.
-    pub(crate) async fn find_cells(&self) -> Result<Vec<(String, Cell, Micros)>> {
+    pub(crate) async fn find_cells(
+        &self,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<(String, Cell, Micros)>> {
         const PAGE: usize = 1000;
         let Client { inner, prefix } = self;
         inner.check_open()?;
@@ -34,10 +37,13 @@ impl Client {
             let from = after.as_ref().map(Name::as_str);
             let page = inner.call(inner.engine.list_cells(prefix, from, PAGE)).await?;
             for name in &page {
+                let text = name.as_str().strip_prefix(&**prefix).unwrap_or_default();
+                if !wanted(text) {
+                    continue;
+                }
                 // One by one: in a cluster they are on different servers.
                 let Cells { now, cells } = inner.read_cells(slice::from_ref(name)).await?;
-                let name = name.as_str().strip_prefix(&**prefix).unwrap_or_default();
-                found.extend(cells.into_iter().map(|cell| (name.to_owned(), cell, now)));
+                found.extend(cells.into_iter().map(|cell| (text.to_owned(), cell, now)));
             }
             after = page.into_iter().nth(PAGE - 1);
             if after.is_none() {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::Error;
 use leasehold::engine::{CellValue, Engine, MOST_CELLS, Swap, Swapped, Write};
 use leasehold::kit::once::Progress;
 use leasehold::kit::rate::{Limit, WhenAway};
@@ -20,6 +21,7 @@ pub(crate) fn group() -> Group {
             what_is_gone_is_not_listed,
             limits_in_use_are_listed,
             submissions_are_listed,
+            cells_of_other_kinds_are_not_read,
         ]
     )
 }
@@ -144,4 +146,23 @@ async fn submissions_are_listed(mut ground: Ground) {
     })
     .await;
     assert_eq!(client.submissions("x").await.expect("submissions"), []);
+}
+
+/// A leaderboard has a cell for each of its members.
+async fn cells_of_other_kinds_are_not_read(mut ground: Ground) {
+    let engine = ground.engine().await;
+    let members: Vec<String> =
+        (0..100).map(|member| format!("leaderboards/{{x}}/1f=member{member}")).collect();
+    put(&*engine, &members, ms(60_000)).await;
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let once = client.once("orders").expect("a name");
+    once.run("7", "", |_| async { Ok::<_, Error>(vec![1]) }).await.expect("an answer");
+    let before = wire.calls();
+    assert_eq!(client.submissions("").await.expect("an answer").len(), 1);
+    assert_eq!(client.submissions("other").await.expect("an answer").len(), 0);
+    assert_eq!(client.limits_in_use("").await.expect("an answer").len(), 0);
+    // Three lists, and the one submission; others may look after the connection.
+    let calls = wire.calls() - before;
+    assert!(calls < 20, "{calls} calls");
 }

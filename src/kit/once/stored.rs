@@ -52,16 +52,22 @@ impl Client {
         if !self.guarantees().cells {
             return Ok(Vec::new());
         }
-        let found = self.find_cells().await?;
+        let prefix = prefix.as_ref();
+        let wanted = |name: &str| parse(name).is_some_and(|parsed| parsed.name.starts_with(prefix));
+        let found = self.find_cells(wanted).await?;
         let submissions = found
             .iter()
             .filter_map(|(name, cell, now)| stored(name, cell.value.as_deref()?, cell.changed_at, *now));
-        Ok(submissions.filter(|submission| submission.name.starts_with(prefix.as_ref())).collect())
+        Ok(submissions.collect())
     }
 }
 
+fn parse(name: &str) -> Option<cells::Parsed<'_>> {
+    cells::parse("once", false, name)
+}
+
 fn stored(name: &str, record: &[u8], changed_at: Micros, now: Micros) -> Option<StoredSubmission> {
-    let cells::Parsed { name, key, .. } = cells::parse("once", false, name)?;
+    let cells::Parsed { name, key, .. } = parse(name)?;
     let Record { token, state, .. } = Record::decode(record)?;
     let progress = match state {
         State::Done { result } => Progress::Done(result),

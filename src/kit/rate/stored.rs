@@ -48,16 +48,22 @@ impl Client {
         if !self.guarantees().cells {
             return Ok(Vec::new());
         }
-        let found = self.find_cells().await?;
+        let prefix = prefix.as_ref();
+        let wanted = |name: &str| parse(name).is_some_and(|parsed| parsed.name.starts_with(prefix));
+        let found = self.find_cells(wanted).await?;
         let limits = found
             .iter()
             .filter_map(|(name, cell, now)| stored(name, cell.value.as_deref()?, cell.changed_at, *now));
-        Ok(limits.filter(|limit| limit.used > 0 && limit.name.starts_with(prefix.as_ref())).collect())
+        Ok(limits.filter(|limit| limit.used > 0).collect())
     }
 }
 
+fn parse(name: &str) -> Option<cells::Parsed<'_>> {
+    cells::parse("limit", true, name)
+}
+
 fn stored(name: &str, state: &[u8], changed_at: Micros, now: Micros) -> Option<StoredLimit> {
-    let cells::Parsed { name, about, key } = cells::parse("limit", true, name)?;
+    let cells::Parsed { name, about, key } = parse(name)?;
     let (algorithm, period) = about?.split_once('-')?;
     let period: Micros = match period.strip_suffix("us") {
         Some(micros) => micros.parse().ok()?,
