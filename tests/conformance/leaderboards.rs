@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 
 use self::rebuild::{
     a_board_is_rebuilt_in_one_step, a_dropped_rebuild_leaves_the_old_board,
-    a_rebuilt_board_knows_the_events_that_it_was_given, entries, no_score_is_lost_while_a_board_is_rebuilt,
-    nobody_is_removed_from_a_board_before_it_is_built,
+    a_rebuilt_board_knows_the_events_that_it_was_given, entries, no_change_is_lost_while_the_source_is_read,
+    no_score_is_lost_while_a_board_is_rebuilt, nobody_is_removed_from_a_board_before_it_is_built, source,
 };
 use crate::bench::{Ground, ms, refuses, soon, until};
 use crate::cancel::poll_and_drop;
@@ -42,6 +42,7 @@ pub(crate) fn group() -> Group {
             a_lost_answer_can_be_asked_for_again,
             a_board_is_rebuilt_in_one_step,
             a_rebuilt_board_knows_the_events_that_it_was_given,
+            no_change_is_lost_while_the_source_is_read,
             nobody_is_removed_from_a_board_before_it_is_built,
             no_score_is_lost_while_a_board_is_rebuilt,
             a_dropped_rebuild_leaves_the_old_board,
@@ -431,7 +432,7 @@ async fn a_board_ends(mut ground: Ground) {
     );
     let error = week.set("late", 1).await.expect_err("it has ended");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
-    let error = week.rebuild(entries(3)).await.expect_err("it has ended");
+    let error = week.rebuild(source(entries(3))).await.expect_err("it has ended");
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
     // Its cells are kept for a while, and the next one, which may begin before they are gone, has
     // none of them.
@@ -456,7 +457,7 @@ async fn a_board_of_the_other_order_is_refused(mut ground: Ground) {
     assert!(matches!(other.set("bob", 1).await, Err(Error::Invalid { .. })));
     assert!(matches!(other.rank("ada").await, Err(Error::Invalid { .. })));
     assert!(matches!(other.top(3).await, Err(Error::Invalid { .. })));
-    other.rebuild([RebuildEntry::new("bob", 1), RebuildEntry::new("ada", 2)]).await.expect("built");
+    other.rebuild(source([RebuildEntry::new("bob", 1), RebuildEntry::new("ada", 2)])).await.expect("built");
     assert_eq!(place(&other, "ada").await, Some(2));
     assert!(matches!(board(&client).set("ada", 1).await, Err(Error::Invalid { .. })));
 }
@@ -494,7 +495,7 @@ async fn nothing_is_told_while_the_engine_is_away(mut ground: Ground) {
         board.rank("ada").await.expect_err("not known"),
         board.top(3).await.expect_err("not known"),
         board.set("ada", 2).await.expect_err("not known"),
-        board.rebuild(entries(3)).await.expect_err("not known"),
+        board.rebuild(source(entries(3))).await.expect_err("not known"),
     ] {
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     }
@@ -520,7 +521,7 @@ async fn a_cell_of_something_else_is_no_board(mut ground: Ground) {
     engine.swap(vec![Swap { name: leaf, version, write: Write::Delete }]).await.expect("an answer");
     assert!(matches!(other.rank("ada").await, Err(Error::Engine { .. })));
     assert!(matches!(other.set("ada", 2).await, Err(Error::Engine { .. })));
-    other.rebuild([RebuildEntry::new("ada", 3)]).await.expect("built");
+    other.rebuild(source([RebuildEntry::new("ada", 3)])).await.expect("built");
     assert_eq!(place(&other, "ada").await, Some(1));
 }
 

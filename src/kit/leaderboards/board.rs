@@ -319,7 +319,7 @@ impl Leaderboard {
     /// The names of the head, of a member's cell, and of cells of the tree.
     pub(super) fn names(&self, epoch: u64, member: Option<&str>, ids: &[u64]) -> Result<Vec<Name>> {
         let mut names = Vec::with_capacity(2 + ids.len());
-        names.push(self.client.name(Family::Cell, &self.head)?);
+        names.push(self.head_name()?);
         if let Some(member) = member {
             names.push(self.member_name(epoch, member)?);
         }
@@ -331,6 +331,10 @@ impl Leaderboard {
 
     pub(super) fn member_name(&self, epoch: u64, member: &str) -> Result<Name> {
         self.client.name(Family::Cell, &format!("{}/{epoch:x}={member}", self.head))
+    }
+
+    pub(super) fn head_name(&self) -> Result<Name> {
+        self.client.name(Family::Cell, &self.head)
     }
 
     pub(super) fn part_name(&self, epoch: u64, id: u64) -> Result<Name> {

@@ -1,16 +1,20 @@
 //! Writing the tree of a board that is built anew.
 
+use std::iter::once;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::board::Leaderboard;
 use super::key::Key;
 use super::ranked::{RebuildEntry, checked, checked_event, micros};
 use super::rebuild::{AT_ONCE, make_place};
 use super::rule::{Answer, Ask, HIGHEST, lives};
-use super::tree::{Child, Leaf, Member, Node, Part};
+use super::tree::{Child, Head, Leaf, Member, Node, Part};
 use crate::claim::Micros;
 use crate::engine::{CellValue, MOST_CELLS, Swap, Swapped, Write};
 use crate::error::{Error, Result};
@@ -25,9 +29,15 @@ const SIGN: Duration = Duration::from_secs(10);
 pub(super) struct Builder<'a> {
     board: &'a Leaderboard,
     epoch: u64,
+    /// When it was announced: scores without a time were reached then.
     now: Micros,
+    /// When the engine last heard of it. No time in the tree is later, so that whoever changes the
+    /// board afterwards enters behind all who have the same score.
+    latest: Micros,
     lives: Duration,
     tasks: JoinSet<Result<()>>,
+    /// The version of the head, as far as is known.
+    head: Arc<AtomicU64>,
     next: u64,
     reserved: u64,
     sign: Instant,
@@ -37,7 +47,29 @@ impl<'a> Builder<'a> {
     /// Begins a board of this epoch, which was announced at this time.
     pub(super) fn new(board: &'a Leaderboard, epoch: u64, now: Micros) -> Builder<'a> {
         let (lives, tasks, sign) = (lives(board.until, now), JoinSet::new(), Instant::now());
-        Builder { board, epoch, now, lives, tasks, next: 1, reserved: 0, sign }
+        Builder {
+            board,
+            epoch,
+            now,
+            latest: now,
+            lives,
+            tasks,
+            head: Arc::default(),
+            next: 1,
+            reserved: 0,
+            sign,
+        }
+    }
+
+    /// Waits for the source, and says meanwhile that this goes on.
+    pub(super) async fn wait_for<T>(&mut self, source: impl Future<Output = T>) -> Result<T> {
+        let mut source = pin!(source);
+        loop {
+            match timeout_at(self.sign + SIGN, &mut source).await {
+                Ok(found) => return Ok(found),
+                Err(_) => self.sign(self.reserved).await?,
+            }
+        }
     }
 
     /// The root, its height, and how many members there are.
@@ -57,7 +89,14 @@ impl<'a> Builder<'a> {
             }
             let counted = std::mem::take(&mut entry.events);
             counted.iter().try_for_each(|event| checked_event(event).map(drop))?;
-            let key = self.key(entry, last.as_ref())?;
+            checked(&entry.member)?;
+            let reached = entry.reached.map_or(self.now, micros);
+            let key = Key { turned: self.board.order.turn(entry.score), reached, member: entry.member };
+            // The source is read while time goes on.
+            if key.reached > self.latest {
+                self.sign(self.reserved).await?;
+            }
+            self.check(&key, last.as_ref())?;
             if keys.len() >= room
                 && let Some(last) = &last
             {
@@ -97,20 +136,21 @@ impl<'a> Builder<'a> {
         Ok((root, height, count))
     }
 
-    fn key(&self, entry: RebuildEntry, last: Option<&Key>) -> Result<Key> {
-        checked(&entry.member)?;
-        let reached = entry.reached.map_or(self.now, micros);
-        let key = Key { turned: self.board.order.turn(entry.score), reached, member: entry.member };
-        if reached > self.now {
-            return Err(Error::invalid(format!("the score of `{}` is reached in the future", key.member)));
+    fn check(&self, key: &Key, last: Option<&Key>) -> Result<()> {
+        if key.reached > self.latest {
+            return Err(Error::invalid(format!(
+                "the score of `{}` is reached in the future, {} us ahead of the engine's clock",
+                key.member,
+                key.reached - self.latest
+            )));
         }
         match last {
-            Some(last) if *last >= key => Err(Error::invalid(format!(
+            Some(last) if last >= key => Err(Error::invalid(format!(
                 "`{}` does not come after `{}` in the order of the board; sort by score, the time when it was \
                  reached, and the bytes of the member",
                 key.member, last.member
             ))),
-            _ => Ok(key),
+            _ => Ok(()),
         }
     }
 
@@ -126,10 +166,13 @@ impl<'a> Builder<'a> {
     /// Says that this goes on, with cells up to this number.
     async fn sign(&mut self, reserved: u64) -> Result<()> {
         match self.board.ask(self.epoch, None, Vec::new(), Ask::Reserve { reserved }).await? {
-            Answer::Done(_) => (self.reserved, self.sign) = (reserved, Instant::now()),
-            _ => return Err(self.board.not_built("it took too long, and others went on")),
+            Answer::Done(Some(Head { building: Some(building), .. })) => {
+                (self.reserved, self.sign) = (reserved, Instant::now());
+                self.latest = building.signed_at();
+                Ok(())
+            }
+            _ => Err(self.board.took_too_long()),
         }
-        Ok(())
     }
 
     /// Writes a leaf, and its members with the events that each has counted.
@@ -170,23 +213,43 @@ impl<'a> Builder<'a> {
     /// Writes cells that must not be there, some in each call.
     async fn write(&mut self, mut swaps: Vec<Swap>) -> Result<()> {
         make_place(&mut self.tasks, AT_ONCE).await?;
-        let board = self.board.clone();
+        let (board, epoch, head) = (self.board.clone(), self.epoch, Arc::clone(&self.head));
         self.tasks.spawn(async move {
             while !swaps.is_empty() {
-                let rest = swaps.split_off(swaps.len().min(MOST_CELLS));
-                let names: Vec<Name> = swaps.iter().map(|swap| swap.name.clone()).collect();
-                let inner = &board.client.inner;
-                inner.check_open()?;
-                if let Swapped::No(found) = inner.call(inner.engine.swap(swaps)).await? {
-                    let there = names.iter().zip(&found.cells).find(|(_, cell)| cell.value.is_some());
-                    let name = there.map_or("", |(name, _)| name.as_str());
-                    let member = name.split_once('=').map_or(name, |(_, member)| member);
-                    return Err(Error::invalid(format!("`{member}` is there twice")));
-                }
+                // The head is one more.
+                let rest = swaps.split_off(swaps.len().min(MOST_CELLS - 1));
+                board.write_built(epoch, &head, &swaps).await?;
                 swaps = rest;
             }
             Ok(())
         });
         Ok(())
+    }
+}
+
+impl Leaderboard {
+    /// Writes cells as long as the head says that they are being built. What is on its way when the
+    /// building ends comes too late, and not behind those who delete it.
+    pub(super) async fn write_built(&self, epoch: u64, version: &AtomicU64, swaps: &[Swap]) -> Result<()> {
+        let (head, inner) = (self.head_name()?, &self.client.inner);
+        loop {
+            inner.check_open()?;
+            let keep =
+                Swap { name: head.clone(), version: version.load(Ordering::Relaxed), write: Write::Keep };
+            let all = once(keep).chain(swaps.iter().cloned()).collect();
+            let Swapped::No(found) = inner.call(inner.engine.swap(all)).await? else { return Ok(()) };
+            let Some((head, cells)) = found.cells.split_first() else { return Err(self.foreign()) };
+            let building = head.value.as_deref().and_then(Head::decode).and_then(|head| head.building);
+            if building.is_none_or(|building| building.epoch != epoch) {
+                return Err(self.took_too_long());
+            }
+            if let Some((swap, _)) = swaps.iter().zip(cells).find(|(_, cell)| cell.value.is_some()) {
+                let name = swap.name.as_str();
+                let member = name.split_once('=').map_or(name, |(_, member)| member);
+                return Err(Error::invalid(format!("`{member}` is there twice")));
+            }
+            // Each time that the builder says that it goes on.
+            version.store(head.version, Ordering::Relaxed);
+        }
     }
 }

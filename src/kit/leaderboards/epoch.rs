@@ -8,7 +8,7 @@ use super::tree::{Building, Head, Trash};
 use crate::claim::Micros;
 
 /// Whoever builds a board must say that it goes on within this time, in microseconds.
-pub(super) const PATIENCE: Micros = 60_000_000;
+const PATIENCE: Micros = 60_000_000;
 
 impl Head {
     /// What is to be deleted, with what somebody has begun to build.
@@ -21,6 +21,13 @@ impl Head {
     /// The same after whoever was building has given up, or is taken for gone.
     pub(super) fn without_builder(&self) -> Head {
         Head { building: None, trash: self.all_trash(), ..self.clone() }
+    }
+}
+
+impl Building {
+    /// When whoever builds has last said that it goes on.
+    pub(super) fn signed_at(self) -> Micros {
+        self.deadline.saturating_sub(PATIENCE)
     }
 }
 

@@ -4,6 +4,7 @@
 mod building;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::{Ready, ready};
 
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
@@ -19,6 +20,11 @@ use crate::engine::Rule as _;
 
 /// How many steps each of the worlds takes.
 const STEPS: u32 = 16_000;
+
+/// A source that has these entries whenever it is read.
+fn source<I>(entries: I) -> impl FnOnce() -> Ready<crate::Result<I>> {
+    move || ready(Ok(entries))
+}
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
@@ -263,7 +269,7 @@ fn a_rebuilt_board_has_the_right_shape() {
                     )
                 })
             };
-            assert_eq!(board.rebuild(entries(count)).await.expect("built"), count);
+            assert_eq!(board.rebuild(source(entries(count))).await.expect("built"), count);
             let mut book = Book::default();
             for entry in entries(count) {
                 book.note(&board, &entry.member, Some(board.order.turn(entry.score))).await;
@@ -289,7 +295,7 @@ fn a_rebuild_that_is_given_up_leaves_nothing() {
         board.set("old", 1).await.expect("set");
         let entry = |number: i64| RebuildEntry::new(format!("{number:03}"), -number);
         let wrong = (0..100).map(entry).chain([entry(50)]);
-        let error = board.rebuild(wrong).await.expect_err("not in order").to_string();
+        let error = board.rebuild(source(wrong)).await.expect_err("not in order").to_string();
         assert!(error.contains("`050` does not come after `099`"), "{error}");
         let twice = (0..100).map(entry).chain([RebuildEntry::new("050", -1000)]);
         let error = board.rebuild_when_free(twice).await.expect_err("twice").to_string();
@@ -316,7 +322,7 @@ impl Leaderboard {
         entries: impl Iterator<Item = RebuildEntry> + Clone,
     ) -> crate::Result<u64> {
         loop {
-            match self.rebuild(entries.clone()).await {
+            match self.rebuild(source(entries.clone())).await {
                 Err(crate::Error::Unavailable { .. }) => tokio::task::yield_now().await,
                 other => return other,
             }

@@ -1,15 +1,16 @@
 //! Boards that are built anew from the source of truth.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use leasehold::Error;
 use leasehold::kit::leaderboards::{Incremented, LONGEST_EVENT, MOST_EVENTS, RebuildEntry};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{board, check, stored};
 use crate::bench::{Ground, ms, soon, until};
@@ -20,6 +21,11 @@ pub(super) fn entries(count: i64) -> impl Iterator<Item = RebuildEntry> + Clone 
     (0..count).map(|number| RebuildEntry::new(format!("{number:04}"), 10_000 - number))
 }
 
+/// A source that has these entries whenever it is read.
+pub(super) fn source<I>(entries: I) -> impl FnOnce() -> Ready<leasehold::Result<I>> {
+    move || ready(Ok(entries))
+}
+
 pub(super) async fn a_board_is_rebuilt_in_one_step(mut ground: Ground) {
     let (one, two) = (board(&ground.client().await), board(&ground.client().await));
     let engine = ground.engine().await;
@@ -27,7 +33,7 @@ pub(super) async fn a_board_is_rebuilt_in_one_step(mut ground: Ground) {
         one.set(format!("old{number}"), number).await.expect("set");
     }
     two.rank("old3").await.expect("an answer");
-    assert_eq!(two.rebuild(entries(300)).await.expect("built"), 300);
+    assert_eq!(two.rebuild(source(entries(300))).await.expect("built"), 300);
     let book: BTreeMap<String, i64> =
         (0..300).map(|number| (format!("{number:04}"), 10_000 - number)).collect();
     for board in [&one, &two] {
@@ -39,14 +45,47 @@ pub(super) async fn a_board_is_rebuilt_in_one_step(mut ground: Ground) {
     let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds);
     let three = [("c", 1), ("b", 2), ("a", 3)]
         .map(|(member, time)| RebuildEntry::new(member, 5).reached_at(at(time)));
-    assert_eq!(one.rebuild(three).await.expect("built"), 3);
+    assert_eq!(one.rebuild(source(three)).await.expect("built"), 3);
     two.set("0", 5).await.expect("set");
     let members: Vec<String> =
         two.top(9).await.expect("an answer").into_iter().map(|ranked| ranked.member).collect();
     assert_eq!(members, ["c", "b", "a", "0"]);
     assert!(cells > 300 && stored(&*engine).await == 6, "{cells} cells");
-    assert_eq!(one.rebuild([]).await.expect("built"), 0);
+    assert_eq!(one.rebuild(source([])).await.expect("built"), 0);
     assert_eq!((two.count().await.expect("an answer"), stored(&*engine).await), (0, 2));
+}
+
+/// What the board has acknowledged, and what it will, is on it in the end, whenever the source was
+/// changed.
+pub(super) async fn no_change_is_lost_while_the_source_is_read(mut ground: Ground) {
+    let (builder, other) = (board(&ground.client().await), board(&ground.client().await));
+    let rows = Mutex::new(BTreeMap::new());
+    // As everybody does: the source first.
+    let tell = async |member: &str, score: i64| {
+        rows.lock().expect("no panic").insert(member.to_owned(), score);
+        other.set(member, score).await
+    };
+    tell("before", 3).await.expect("set");
+    let read = || -> Vec<RebuildEntry> {
+        let rows = rows.lock().expect("no panic");
+        let mut rows: Vec<_> = rows.iter().map(|(member, score)| (-score, member.clone())).collect();
+        rows.sort();
+        rows.into_iter().map(|(score, member)| RebuildEntry::new(member, -score)).collect()
+    };
+    let (mut early, mut late) = (None, None);
+    let query = async || {
+        // The source is changed before the query sees it, and after it.
+        early = timeout(ms(200), tell("early", 2)).await.ok();
+        let entries = read();
+        late = timeout(ms(200), tell("late", 1)).await.ok();
+        Ok::<_, Error>(entries)
+    };
+    assert_eq!(builder.rebuild(query).await.expect("built"), 2);
+    assert!(early.is_none() && late.is_none(), "acknowledged by the old board: {early:?} and {late:?}");
+    // Whoever was not told tries again.
+    tell("late", 1).await.expect("set");
+    let book = [("before", 3), ("early", 2), ("late", 1)].map(|(member, score)| (member.to_owned(), score));
+    check(&builder, &BTreeMap::from(book)).await;
 }
 
 pub(super) async fn a_rebuilt_board_knows_the_events_that_it_was_given(mut ground: Ground) {
@@ -55,7 +94,7 @@ pub(super) async fn a_rebuilt_board_knows_the_events_that_it_was_given(mut groun
     // More than are kept: the newest are.
     let events = (0..=MOST_EVENTS).map(|event| event.to_string());
     let entries = [RebuildEntry::new("ada", 50).events(events), RebuildEntry::new("bob", 7).events(["0"])];
-    assert_eq!(one.rebuild(entries).await.expect("built"), 2);
+    assert_eq!(one.rebuild(source(entries)).await.expect("built"), 2);
     for event in 1..=MOST_EVENTS {
         let again = two.increment_once("ada", 1000, event.to_string()).await.expect("an answer");
         assert_eq!(again, Incremented::Repeated(50), "event {event}");
@@ -64,10 +103,10 @@ pub(super) async fn a_rebuilt_board_knows_the_events_that_it_was_given(mut groun
     assert_eq!(two.increment_once("ada", 1, "0").await.expect("added"), Incremented::Yes(51));
     assert_eq!(one.increment_once("bob", 1, "1").await.expect("added"), Incremented::Yes(8));
     let too_long = RebuildEntry::new("ada", 1).events([[7; LONGEST_EVENT + 1]]);
-    assert!(matches!(one.rebuild([too_long]).await, Err(Error::Invalid { .. })));
+    assert!(matches!(one.rebuild(source([too_long])).await, Err(Error::Invalid { .. })));
     until("it is given up", async || two.set("ada", 3).await.is_ok()).await;
     // A rebuild that names no events forgets them.
-    until("it is rebuilt", async || one.rebuild([RebuildEntry::new("ada", 9)]).await.is_ok()).await;
+    until("it is rebuilt", async || one.rebuild(source([RebuildEntry::new("ada", 9)])).await.is_ok()).await;
     assert_eq!(two.increment_once("ada", 1, "2").await.expect("added"), Incremented::Yes(10));
 }
 
@@ -80,7 +119,7 @@ pub(super) async fn nobody_is_removed_from_a_board_before_it_is_built(mut ground
     let (begun, begins) = oneshot::channel::<()>();
     let mut begun = Some(begun);
     let entries = entries(300).inspect(move |_| drop(begun.take()));
-    let building = tokio::spawn(async move { builder.rebuild(entries).await });
+    let building = tokio::spawn(async move { builder.rebuild(source(entries)).await });
     begins.await.expect_err("it is dropped when the source is read");
     let mut removed = None;
     until("it is built", async || match other.remove("0007").await {
@@ -118,7 +157,7 @@ pub(super) async fn no_score_is_lost_while_a_board_is_rebuilt(mut ground: Ground
     let options = ground.options();
     let (client, wire) = ground.client_on_wire(options).await;
     let (builder, reader) = (board(&client), board(&ground.client().await));
-    builder.rebuild(entries(250)).await.expect("built");
+    builder.rebuild(source(entries(250))).await.expect("built");
     let stop = Arc::new(AtomicBool::new(false));
     let building = Arc::new(AtomicU32::new(0));
     let mut tasks = JoinSet::new();
@@ -165,7 +204,7 @@ pub(super) async fn no_score_is_lost_while_a_board_is_rebuilt(mut ground: Ground
         let count = if round % 2 == 1 { 300 } else { 250 };
         // So that writers have the time to try while it is built.
         wire.set(Fault::Slow(ms(20)));
-        builder.rebuild(observed(count, round, &building)).await.expect("built");
+        builder.rebuild(source(observed(count, round, &building))).await.expect("built");
         wire.set(Fault::None);
         built = Instant::now();
         for writer in ["writer0", "writer1"] {
@@ -197,7 +236,7 @@ pub(super) async fn a_dropped_rebuild_leaves_the_old_board(mut ground: Ground) {
     whole.set("ada", 1).await.expect("set");
     wire.set(Fault::Stutter);
     for depth in 0..16 {
-        poll_and_drop(cut.rebuild(entries(40)), depth).await;
+        poll_and_drop(cut.rebuild(source(entries(40))), depth).await;
         let count = whole.count().await.expect("an answer");
         assert!([1, 40].contains(&count), "{count} members");
         if count == 40 {
@@ -206,7 +245,7 @@ pub(super) async fn a_dropped_rebuild_leaves_the_old_board(mut ground: Ground) {
     }
     wire.set(Fault::None);
     // Writers go on as soon as it is given up, and the next rebuild deletes what was left.
-    until("it is rebuilt", async || match whole.rebuild(entries(3)).await {
+    until("it is rebuilt", async || match whole.rebuild(source(entries(3))).await {
         Ok(count) => count == 3,
         Err(error) => {
             assert!(matches!(error, Error::Unavailable { .. }), "{error}");
