@@ -486,6 +486,10 @@ async fn what_does_not_fit_is_refused(mut ground: Ground) {
 }
 
 async fn nothing_is_told_while_the_engine_is_away(mut ground: Ground) {
+    // It is not the one that is meant.
+    for late in [week.set("3", 9).await.map(drop), week.remove("3").await.map(drop)] {
+        assert!(matches!(late, Err(Error::Invalid { .. })), "{late:?}");
+    }
     let options = ground.options();
     let (client, wire) = ground.client_on_wire(options).await;
     let board = board(&client);

@@ -100,8 +100,12 @@ impl Leaderboard {
     }
 
     /// The end of the board, by the engine's clock: for boards of a week or a season. From then on
-    /// it is empty and takes no scores, and about an hour later the engine forgets all of it. It
-    /// counts for a board that begins or is rebuilt with this handle.
+    /// it is empty, this handle changes no scores, and from an hour later on the engine forgets all
+    /// of it.
+    ///
+    /// It counts for a board that begins or is rebuilt with this handle, and for what this handle
+    /// changes. Whoever gives no end, or a later one, begins a new board of the same name. So all
+    /// who write must give the end, and each week or season has a name of its own.
     #[must_use]
     pub fn until(mut self, end: SystemTime) -> Leaderboard {
         self.until = Some(micros(end));
@@ -329,12 +333,12 @@ impl Leaderboard {
         Ok(names)
     }
 
-    pub(super) fn member_name(&self, epoch: u64, member: &str) -> Result<Name> {
-        self.client.name(Family::Cell, &format!("{}/{epoch:x}={member}", self.head))
-    }
-
     pub(super) fn head_name(&self) -> Result<Name> {
         self.client.name(Family::Cell, &self.head)
+    }
+
+    pub(super) fn member_name(&self, epoch: u64, member: &str) -> Result<Name> {
+        self.client.name(Family::Cell, &format!("{}/{epoch:x}={member}", self.head))
     }
 
     pub(super) fn part_name(&self, epoch: u64, id: u64) -> Result<Name> {

@@ -27,6 +27,10 @@ pub(super) enum Act {
 impl Step {
     pub(super) fn change(&self, mut seen: Seen, draft: &mut Draft<'_>, member: &str, act: &Act) -> Answer {
         let now = seen.now;
+        // Somebody else may have begun another board of this name, which is not the one meant.
+        if self.until.is_some_and(|until| until <= now) {
+            return Answer::Over;
+        }
         let Some((head, _)) = seen.board() else { return change_nothing(&seen, draft, act) };
         if head.order != self.order {
             return Answer::OtherOrder;

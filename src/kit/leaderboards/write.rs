@@ -127,6 +127,7 @@ impl Leaderboard {
                 }
                 Answer::NoBoard => self.hints().learn_head(None),
                 Answer::Rebuilding => return Ok(None),
+                Answer::Over => return Err(self.ended()),
                 Answer::OtherOrder => return Err(self.other_order()),
                 Answer::Overflow => {
                     return Err(Error::invalid(format!(
@@ -179,12 +180,13 @@ impl Leaderboard {
         match self.ask(epoch, None, vec![leaf], Ask::Begin { leaf }).await? {
             Answer::Done(_) | Answer::Astray { .. } => Ok(true),
             Answer::Rebuilding => Ok(false),
-            Answer::Over => Err(Error::invalid(format!(
-                "the leaderboard `{}` has ended, and takes no scores any more",
-                self.head
-            ))),
+            Answer::Over => Err(self.ended()),
             _ => Err(self.foreign()),
         }
+    }
+
+    fn ended(&self) -> Error {
+        Error::invalid(format!("the leaderboard `{}` has ended, and takes no scores any more", self.head))
     }
 
     fn being_built(&self) -> Error {

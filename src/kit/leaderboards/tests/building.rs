@@ -197,6 +197,28 @@ fn a_rebuild_can_outlive_its_runtime() {
     assert!(matches!(trash, Poll::Ready(Ok(Some(Trash::Unfinished { .. })))), "{trash:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_board_that_has_ended_stays_so_for_those_who_know() {
+    let (board, other) = handles().await;
+    let now = other.see(0, None, &[]).await.expect("an answer").now;
+    let week = board.until(UNIX_EPOCH + Duration::from_micros(now) + Duration::from_secs(60));
+    week.increment("ada", 5).await.expect("added");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    // Somebody who does not know has begun another one.
+    other.set("ada", 1).await.expect("set");
+    for late in [
+        week.set("ada", 9).await.map(drop),
+        week.best("ada", 9).await.map(drop),
+        week.increment("ada", 9).await.map(drop),
+        week.increment_once("ada", 9, "e").await.map(drop),
+        week.remove("ada").await.map(drop),
+    ] {
+        let error = late.expect_err("it has ended").to_string();
+        assert!(error.contains("has ended"), "{error}");
+    }
+    assert_eq!(other.get("ada").await.expect("an answer"), Some(1));
+}
+
 /// The member may be on the board that comes.
 #[tokio::test(start_paused = true)]
 async fn nobody_is_removed_from_a_first_board_before_it_is_built() {
