@@ -234,6 +234,10 @@ async fn serve(url: &str, client: Client) {
             }
             #[cfg(feature = "leaderboards")]
             "leaderboard" => crate::leaderboards::write_in_child(&client, name, answer).await,
+            #[cfg(feature = "leaderboards")]
+            "rebuild-leaderboard" => {
+                crate::leaderboards::rebuild::rebuild_in_child(&client, name, answer).await;
+            }
             #[cfg(feature = "sessions")]
             "sessions" => crate::sessions::create_in_child(&client, name, number(words.next()), answer).await,
             #[cfg(feature = "sessions")]

@@ -1,6 +1,6 @@
 //! Leaderboards.
 
-mod rebuild;
+pub(crate) mod rebuild;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +16,9 @@ use tokio::task::JoinSet;
 
 use self::rebuild::{
     a_board_is_rebuilt_in_one_step, a_dropped_rebuild_leaves_the_old_board,
-    a_rebuilt_board_knows_the_events_that_it_was_given, entries, no_change_is_lost_while_the_source_is_read,
-    no_score_is_lost_while_a_board_is_rebuilt, nobody_is_removed_from_a_board_before_it_is_built, source,
+    a_killed_rebuild_holds_nobody_up_for_long, a_rebuilt_board_knows_the_events_that_it_was_given, entries,
+    no_change_is_lost_while_the_source_is_read, no_score_is_lost_while_a_board_is_rebuilt,
+    nobody_is_removed_from_a_board_before_it_is_built, source,
 };
 use crate::bench::{Ground, ms, refuses, soon, until};
 use crate::cancel::poll_and_drop;
@@ -36,14 +37,15 @@ pub(crate) fn group() -> Group {
             around_a_member_and_pages_go_over_the_edges_of_leaves,
             an_event_is_counted_once,
             clients_that_write_together_lose_nothing,
-            members_leave_and_nothing_is_left,
             places_are_exact_while_a_member_moves,
+            members_leave_and_nothing_is_left,
             a_killed_writer_leaves_a_whole_board,
             a_dropped_call_leaves_a_whole_board,
             a_lost_answer_can_be_asked_for_again,
             a_board_is_rebuilt_in_one_step,
-            a_rebuilt_board_knows_the_events_that_it_was_given,
             no_change_is_lost_while_the_source_is_read,
+            a_killed_rebuild_holds_nobody_up_for_long,
+            a_rebuilt_board_knows_the_events_that_it_was_given,
             nobody_is_removed_from_a_board_before_it_is_built,
             no_score_is_lost_while_a_board_is_rebuilt,
             a_dropped_rebuild_leaves_the_old_board,
@@ -271,8 +273,6 @@ async fn clients_that_write_together_lose_nothing(mut ground: Ground) {
     check(&last, &book).await;
 }
 
-async fn members_leave_and_nothing_is_left(mut ground: Ground) {
-    let (client, engine) = (ground.client().await, ground.engine().await);
 /// One member moves from the first place to just before the 21st of the others, in another leaf,
 /// and back: those behind it never move, and those that it jumps over have one of two places. The
 /// leaf of one moment with the counts of another would be off by one.
@@ -321,6 +321,8 @@ async fn places_are_exact_while_a_member_moves(mut ground: Ground) {
     assert!(looks.iter().all(|looks| *looks > 5), "{looks:?}");
 }
 
+async fn members_leave_and_nothing_is_left(mut ground: Ground) {
+    let (client, engine) = (ground.client().await, ground.engine().await);
     let board = board(&client);
     for number in 0..60 {
         board.set(number.to_string(), number).await.expect("set");
@@ -484,6 +486,10 @@ async fn a_board_ends(mut ground: Ground) {
     // none of them.
     let next = board(&client).until(SystemTime::now() + Duration::from_secs(24 * 3600));
     next.set("3", 1).await.expect("set");
+    // It is not the one that is meant.
+    for late in [week.set("3", 9).await.map(drop), week.remove("3").await.map(drop)] {
+        assert!(matches!(late, Err(Error::Invalid { .. })), "{late:?}");
+    }
     for board in [&next, &week, &board(&client)] {
         check(board, &BTreeMap::from([("3".to_owned(), 1)])).await;
     }
@@ -532,10 +538,6 @@ async fn what_does_not_fit_is_refused(mut ground: Ground) {
 }
 
 async fn nothing_is_told_while_the_engine_is_away(mut ground: Ground) {
-    // It is not the one that is meant.
-    for late in [week.set("3", 9).await.map(drop), week.remove("3").await.map(drop)] {
-        assert!(matches!(late, Err(Error::Invalid { .. })), "{late:?}");
-    }
     let options = ground.options();
     let (client, wire) = ground.client_on_wire(options).await;
     let board = board(&client);

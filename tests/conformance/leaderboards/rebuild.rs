@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use leasehold::Error;
 use leasehold::kit::leaderboards::{Incremented, LONGEST_EVENT, MOST_EVENTS, RebuildEntry};
+use leasehold::{Client, Error};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -86,6 +86,59 @@ pub(super) async fn no_change_is_lost_while_the_source_is_read(mut ground: Groun
     tell("late", 1).await.expect("set");
     let book = [("before", 3), ("early", 2), ("late", 1)].map(|(member, score)| (member.to_owned(), score));
     check(&builder, &BTreeMap::from(book)).await;
+}
+
+/// Killed in the middle, with calls on their way. Writers go on after a minute, and all cells are
+/// deleted then.
+pub(super) async fn a_killed_rebuild_holds_nobody_up_for_long(mut ground: Ground) {
+    // It takes a minute; one engine in files and one with a server show it.
+    if !["file", "redis"].contains(&ground.word()) {
+        return;
+    }
+    let engine = ground.engine().await;
+    let client = ground.client().await;
+    let boards =
+        ["x", "y"].map(|name| client.leaderboard(name).expect("a name").fan_out(16).expect("in range"));
+    let mut children = Vec::new();
+    for (board, name) in boards.iter().zip(["x", "y"]) {
+        board.set("old", 1).await.expect("set");
+        let mut child = ground.child().await.expect("another process");
+        assert_eq!(child.ask(&format!("rebuild-leaderboard {name}")).await, "building");
+        children.push(child);
+    }
+    until("they are in the middle", async || stored(&*engine).await > 2 * 3 + 500).await;
+    for child in &mut children {
+        child.kill().await;
+    }
+    let killed = Instant::now();
+    let mut left = 0;
+    for board in &boards {
+        assert_eq!(board.count().await.expect("an answer"), 1, "the old board");
+        left = stored(&*engine).await;
+        assert!(matches!(board.delete().await, Err(Error::Unavailable { .. })), "somebody builds it");
+    }
+    assert!(left > 506, "{left} cells");
+    while killed.elapsed() < ms(75_000) && boards[0].set("old", 2).await.is_err() {}
+    let waited = killed.elapsed();
+    assert!(waited > ms(45_000), "writers must wait for a builder, and went on after {waited:?}");
+    let [rebuilt, deleted] = boards;
+    assert_eq!(rebuilt.rebuild(source(entries(3))).await.expect("built"), 3);
+    while deleted.delete().await.is_err() {
+        assert!(killed.elapsed() < ms(75_000), "it is not deleted");
+        tokio::time::sleep(ms(100)).await;
+    }
+    // A head, a leaf, and three members.
+    assert_eq!(stored(&*engine).await, 5);
+}
+
+/// In a child process: builds a board until it is killed.
+pub(crate) async fn rebuild_in_child(client: &Client, name: &str, answer: fn(&str)) {
+    let board = client.leaderboard(name).expect("a name").fan_out(16).expect("in range");
+    let built = board.rebuild(async || {
+        answer("building");
+        Ok::<_, Error>(entries(i64::MAX))
+    });
+    built.await.expect("it is killed before");
 }
 
 pub(super) async fn a_rebuilt_board_knows_the_events_that_it_was_given(mut ground: Ground) {
