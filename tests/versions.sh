@@ -7,6 +7,9 @@ cd "$(dirname "$0")/.."
 here=$PWD/target/versions
 mkdir -p "$here"
 
+# The SQL engines are tested with ShedLock, and ZooKeeper below takes the libraries that it needs from there.
+tests/interop/install.sh
+
 fetch() { # group, artifact, version
   to=$here/$2-$3.jar
   [ -f "$to" ] || mvn -q -B dependency:copy -Dartifact="$1:$2:$3" -DoutputDirectory="$here" >&2
@@ -93,11 +96,11 @@ run() { # a name for people, directories with programs, the start of the cases
 for version in 17.6.0 18.1.0; do
   run "PostgreSQL $version" "$(postgres "$version")" "postgres::${1-}"
 done
+run "PgBouncer before PostgreSQL 18.1" "$(postgres 18.1.0)" "pgbouncer::${1-}"
 run "MariaDB 11.4.5" "$(mariadb 11.4.5)" "mysql::${1-}"
 if command -v apt-get >/dev/null; then
   run "etcd of Debian" "$(etcd)" "etcd::${1-}"
   run "etcd of Debian, three members" "$(etcd)" "etcd3::${1-}"
-  tests/interop/install.sh
   LEASEHOLD_ZOOKEEPER=$(zookeeper)
   export LEASEHOLD_ZOOKEEPER
   run "ZooKeeper of Debian" "" "zookeeper::${1-}"
