@@ -23,7 +23,7 @@ pub(crate) fn groups() -> Vec<Group> {
     groups.extend([
         group("access", access::cases()),
         group("guarding", guarding::cases()),
-        group("sessions", outage::cases()),
+        group("outage", outage::cases()),
         group("rules", crate::rules::cases()),
         group("tables", tables::cases()),
         #[cfg(feature = "cache")]

@@ -8,7 +8,7 @@ use crate::servers::Proxy;
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
     cases!(
-        "sessions",
+        "outage",
         [
             killed_sessions_cost_no_claim,
             killed_statements_are_tried_again_or_said,
