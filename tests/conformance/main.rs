@@ -68,10 +68,14 @@ mod sessions;
 mod setup;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod shedlock;
+#[cfg(all(feature = "mysql", feature = "once", feature = "postgres"))]
+mod sqlx;
 #[cfg(any(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
 mod steps;
 #[cfg(feature = "once")]
 mod stored;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod stranger;
 #[cfg(feature = "topics")]
 mod topics;
 #[cfg(all(feature = "once", any(feature = "mysql", feature = "postgres")))]

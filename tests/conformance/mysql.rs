@@ -30,6 +30,8 @@ pub(crate) fn groups() -> Vec<Group> {
         group("outbox", crate::cache::outbox::cases()),
         #[cfg(feature = "once")]
         group("transactions", crate::transactions::cases()),
+        #[cfg(all(feature = "mysql", feature = "once", feature = "postgres"))]
+        crate::sqlx::group(),
         #[cfg(feature = "mysql-tls")]
         group("tls", tls::cases()),
     ]);

@@ -29,6 +29,8 @@ pub(crate) fn groups() -> Vec<Group> {
         group("outbox", crate::cache::outbox::cases()),
         #[cfg(feature = "once")]
         group("transactions", crate::transactions::cases()),
+        #[cfg(all(feature = "mysql", feature = "once", feature = "postgres"))]
+        crate::sqlx::group(),
         #[cfg(feature = "postgres-tls")]
         group("tls", tls::cases()),
     ]);

@@ -33,7 +33,7 @@ struct Shop {
     orders: String,
 }
 
-enum Connection {
+pub(crate) enum Connection {
     #[cfg(feature = "postgres")]
     Postgres(tokio_postgres::Client),
     #[cfg(feature = "mysql")]
@@ -55,12 +55,7 @@ impl Shop {
     }
 
     async fn run(&mut self, statement: &str) {
-        match &mut self.connection {
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(database) => database.batch_execute(statement).await.expect(statement),
-            #[cfg(feature = "mysql")]
-            Connection::Mysql(database) => database.query_drop(statement).await.expect(statement),
-        }
+        self.connection.run(statement).await;
     }
 
     /// Begins a transaction with an order, and says whether it could be recorded.
@@ -84,28 +79,39 @@ impl Shop {
 
     /// How many orders there are.
     async fn placed(&mut self) -> i64 {
-        let count = format!("select count(*) from {}", self.orders);
-        match &mut self.connection {
-            #[cfg(feature = "postgres")]
-            Connection::Postgres(database) => {
-                database.query_one(&count, &[]).await.expect("an answer").get(0)
-            }
-            #[cfg(feature = "mysql")]
-            Connection::Mysql(database) => {
-                database.query_first(count).await.expect("an answer").expect("a number")
-            }
-        }
+        self.connection.number(&format!("select count(*) from {}", self.orders)).await
     }
 }
 
 impl Connection {
-    async fn open(ground: &Ground) -> Connection {
+    pub(crate) async fn open(ground: &Ground) -> Connection {
         match ground.promises().engine {
             #[cfg(feature = "postgres")]
             "postgres" => Connection::Postgres(crate::postgres::guarding::database(ground).await),
             #[cfg(feature = "mysql")]
             "mysql" => Connection::Mysql(crate::mysql::guarding::database(ground).await),
             other => panic!("{other} is no database"),
+        }
+    }
+
+    pub(crate) async fn run(&mut self, statement: &str) {
+        match self {
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(database) => database.batch_execute(statement).await.expect(statement),
+            #[cfg(feature = "mysql")]
+            Connection::Mysql(database) => database.query_drop(statement).await.expect(statement),
+        }
+    }
+
+    /// The one number that a query gives.
+    pub(crate) async fn number(&mut self, query: &str) -> i64 {
+        match self {
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(database) => database.query_one(query, &[]).await.expect("an answer").get(0),
+            #[cfg(feature = "mysql")]
+            Connection::Mysql(database) => {
+                database.query_first(query).await.expect("an answer").expect("a number")
+            }
         }
     }
 }

@@ -77,6 +77,8 @@ install python python3 python/requirements.txt
 install node npm node/package.json node/package-lock.json
 install go go go/main.go go/go.mod go/go.sum
 install etcd go etcd/main.go etcd/go.mod etcd/go.sum
+# leasehold is a part of it, so cargo decides what is old.
+cargo build --quiet --locked --manifest-path sqlx/Cargo.toml --target-dir "$into/sqlx"
 install rust cargo rslock/src/main.rs rslock/Cargo.toml rslock/Cargo.lock
 install java mvn java/pom.xml java/src/main/java/Stranger.java
 install zookeeper mvn zookeeper/pom.xml zookeeper/src/main/java/Curator.java

@@ -7,10 +7,11 @@ use leasehold::claim::Released;
 use leasehold::{Client, Error, Family, Guard, Loss};
 use tokio::time::{Instant, sleep};
 
-use super::stranger::{Clock, Stranger};
+use super::stranger::{self, Clock};
 use super::{Database, Server};
 use crate::bench::{Ground, ask, ms, refuses, soon, until};
 use crate::steps::refuses_the_kit;
+use crate::stranger::Stranger;
 use crate::{Group, cases};
 
 pub(super) fn group() -> Group {
@@ -46,7 +47,7 @@ fn database(ground: &Ground) -> &dyn Database {
 }
 
 async fn stranger(ground: &Ground, clock: Clock) -> Stranger {
-    Stranger::start(&database(ground).jdbc(), clock).await
+    stranger::start(&database(ground).jdbc(), clock).await
 }
 
 async fn is_free(client: &Client, name: &str) -> bool {
