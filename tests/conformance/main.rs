@@ -54,6 +54,8 @@ mod redis;
 #[cfg(feature = "redis")]
 mod redlock;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+mod round_trips;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod rules;
 mod rwlock;
 #[cfg(feature = "sale")]

@@ -24,6 +24,7 @@ pub(crate) fn groups() -> Vec<Group> {
         group("access", access::cases()),
         group("guarding", guarding::cases()),
         group("outage", outage::cases()),
+        group("round_trips", crate::round_trips::cases()),
         group("rules", crate::rules::cases()),
         group("tables", tables::cases()),
         #[cfg(feature = "cache")]

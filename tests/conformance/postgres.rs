@@ -4,6 +4,7 @@ mod access;
 mod advisory;
 pub(crate) mod guarding;
 mod outage;
+mod statements;
 mod tables;
 #[cfg(feature = "postgres-tls")]
 mod tls;
@@ -23,7 +24,9 @@ pub(crate) fn groups() -> Vec<Group> {
         group("access", access::cases()),
         group("guarding", guarding::cases()),
         group("outage", outage::cases()),
+        group("round_trips", crate::round_trips::cases()),
         group("rules", crate::rules::cases()),
+        group("statements", statements::cases()),
         group("tables", tables::cases()),
         #[cfg(feature = "cache")]
         group("outbox", crate::cache::outbox::cases()),

@@ -17,7 +17,8 @@ use std::future;
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
 use std::os::fd::OwnedFd;
-use std::sync::mpsc as blocking;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc as blocking};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ use super::port::{Port, bind};
 pub(crate) struct Proxy {
     address: SocketAddrV4,
     _port: Option<Port>,
+    round_trips: Arc<AtomicU64>,
     /// Taken when the proxy is dropped, which ends the thread.
     orders: Option<mpsc::UnboundedSender<(Order, blocking::Sender<()>)>>,
     thread: Option<JoinHandle<()>>,
@@ -79,9 +81,12 @@ impl Proxy {
     fn listen_at(address: SocketAddrV4, to: u16, port: Option<Port>) -> Proxy {
         let (orders, queue) = mpsc::unbounded_channel();
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let run = move || runtime.block_on(serve(address, to, queue));
+        let round_trips = Arc::default();
+        let counted = Arc::clone(&round_trips);
+        let run = move || runtime.block_on(serve(address, to, &counted, queue));
         let thread = thread::Builder::new().name("proxy".to_owned()).spawn(run).expect("a thread");
-        let proxy = Proxy { address, _port: port, orders: Some(orders), thread: Some(thread) };
+        let (orders, thread) = (Some(orders), Some(thread));
+        let proxy = Proxy { address, _port: port, round_trips, orders, thread };
         // The answer says that it listens.
         proxy.pass();
         proxy
@@ -89,6 +94,12 @@ impl Proxy {
 
     pub(crate) fn port(&self) -> u16 {
         self.address.port()
+    }
+
+    /// How often a client has said something since the server had last said something to it, over
+    /// all connections so far.
+    pub(crate) fn round_trips(&self) -> u64 {
+        self.round_trips.load(Ordering::Relaxed)
     }
 
     /// No fault: what was held back is delivered in order, and what comes is delivered at once.
@@ -169,15 +180,17 @@ struct State {
 async fn serve(
     address: SocketAddrV4,
     to: u16,
+    round_trips: &Arc<AtomicU64>,
     mut orders: mpsc::UnboundedReceiver<(Order, blocking::Sender<()>)>,
 ) {
     let (state, _) = watch::channel(State { fault: Fault::None, resets: 0 });
     let mut listener = Some(listen(address));
     let mut connections = JoinSet::new();
+    let carry = |client, made| connection(client, to, state.subscribe(), made, Arc::clone(round_trips));
     loop {
         tokio::select! {
             client = accept(listener.as_ref()) => {
-                connections.spawn(connection(client, to, state.subscribe(), Made::now(&state)));
+                connections.spawn(carry(client, Made::now(&state)));
             }
             Some(_) = connections.join_next() => {}
             order = orders.recv() => {
@@ -189,7 +202,7 @@ async fn serve(
                     while let Ok((client, _)) = open.accept() {
                         client.set_nonblocking(true).expect("a socket");
                         let client = TcpStream::from_std(client).expect("a socket");
-                        connections.spawn(connection(client, to, state.subscribe(), Made::now(&state)));
+                        connections.spawn(carry(client, Made::now(&state)));
                     }
                     listener = Some(TcpListener::from_std(open).expect("a listener"));
                 }
@@ -257,7 +270,13 @@ type Sender = mpsc::UnboundedSender<(Instant, Parcel)>;
 type Receiver = mpsc::UnboundedReceiver<(Instant, Parcel)>;
 
 /// Carries one connection until both sides have ended it, one is gone, or it is reset from outside.
-async fn connection(mut client: TcpStream, to: u16, state: watch::Receiver<State>, made: Made) {
+async fn connection(
+    mut client: TcpStream,
+    to: u16,
+    state: watch::Receiver<State>,
+    made: Made,
+    round_trips: Arc<AtomicU64>,
+) {
     let mut resetting = state.clone();
     let mut server = None;
     let carried = async {
@@ -268,9 +287,17 @@ async fn connection(mut client: TcpStream, to: u16, state: watch::Receiver<State
         let (from_server, to_server) = server.split();
         let (requests, requested) = mpsc::unbounded_channel();
         let (replies, replied) = mpsc::unbounded_channel();
+        // Whether the server has been asked something since it answered.
+        let asked = AtomicBool::new(false);
+        let asks = || {
+            if !asked.swap(true, Ordering::Relaxed) {
+                round_trips.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let answers = || asked.store(false, Ordering::Relaxed);
         tokio::try_join!(
-            collect(from_client, requests.clone()),
-            collect(from_server, replies.clone()),
+            collect(from_client, requests.clone(), asks),
+            collect(from_server, replies.clone(), answers),
             deliver(requested, to_server, replies, state.clone(), (requests_pass, made.at)),
             deliver(replied, to_client, requests, state.clone(), (replies_pass, made.at)),
         )
@@ -291,12 +318,15 @@ async fn connection(mut client: TcpStream, to: u16, state: watch::Receiver<State
 }
 
 /// Reads one way, whatever the fault: what is held back is held here.
-async fn collect(mut from: ReadHalf<'_>, queue: Sender) -> io::Result<()> {
+async fn collect(mut from: ReadHalf<'_>, queue: Sender, note: impl Fn()) -> io::Result<()> {
     loop {
         let mut bytes = Vec::with_capacity(16 << 10);
         let parcel = match from.read_buf(&mut bytes).await {
             Ok(0) => Parcel::End,
-            Ok(_) => Parcel::Bytes(bytes),
+            Ok(_) => {
+                note();
+                Parcel::Bytes(bytes)
+            }
             Err(_) => Parcel::Reset,
         };
         let last = !matches!(parcel, Parcel::Bytes(_));
