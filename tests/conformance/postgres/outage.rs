@@ -17,6 +17,8 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             ended_sessions_cost_no_claim,
             a_killed_stranger_resets_the_server_and_costs_no_claim,
             a_killed_server_keeps_claims_queue_and_tokens,
+            a_grant_is_on_disk_whatever_the_role_says_and_a_release_is_not,
+            a_name_that_is_handed_over_is_on_disk_whatever_the_role_says,
             a_connection_that_is_open_on_our_side_only_is_replaced,
             sessions_that_may_not_be_idle_are_made_anew,
             a_statement_that_may_not_take_long_is_an_outage_that_says_so,
@@ -25,6 +27,8 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             nothing_is_prepared_behind_a_pooler_that_ignores_options,
             a_request_that_is_put_aside_holds_up_nobody,
             a_server_without_connections_left_says_so,
+            a_server_that_is_full_says_so_and_costs_nothing,
+            a_pooler_that_is_full_says_so,
             one_connection_is_enough,
             a_full_disk_is_an_outage_that_says_so,
             a_promoted_standby_keeps_what_it_has_heard,
@@ -90,6 +94,67 @@ async fn a_killed_server_keeps_claims_queue_and_tokens(mut ground: Ground) {
     let next = soon("its turn", waiting).await.expect("no panic");
     assert!(next.token() > token);
     next.release().await.expect("held");
+}
+
+/// A server that keeps for long to itself what nobody waits for, as a role that does not wait.
+fn lazy_server() -> Postgres {
+    let server = Postgres::start_with(&["wal_writer_delay=10s"]);
+    server.sql("alter role leasehold set synchronous_commit = off");
+    server
+}
+
+/// The token of the claim that a name's row has.
+fn stored_token(server: &Postgres, name: &str) -> Option<u64> {
+    let query = format!("select at + first_token from leasehold_names where key = 'l{name}'");
+    server.query(&query).parse().ok()
+}
+
+async fn a_grant_is_on_disk_whatever_the_role_says_and_a_release_is_not(_: Ground) {
+    let server = lazy_server();
+    let mut lost_releases = 0;
+    for round in 0..3 {
+        let client = connect(&server.url()).await;
+        let released_name = format!("released{round}");
+        let released = lock(&client, &released_name, ms(60_000)).await;
+        let name = format!("held{round}");
+        let held = lock(&client, &name, ms(60_000)).await;
+        released.release().await.expect("held");
+        server.restart();
+        assert_eq!(stored_token(&server, &name), Some(held.token().get()));
+        lost_releases += usize::from(stored_token(&server, &released_name).is_some());
+        let other = connect(&server.url()).await;
+        assert!(other.mutex(&name).expect("a name").try_lock().await.expect("an answer").is_none());
+        until("it is held again", async || held.standing() == Standing::Held).await;
+        let token = held.token();
+        held.release().await.expect("held");
+        let next = soon("the next", other.mutex(&name).expect("a name").lock()).await.expect("free");
+        assert!(next.token() > token);
+    }
+    assert!(lost_releases > 0, "the server has lost nothing, so this shows nothing");
+}
+
+async fn a_name_that_is_handed_over_is_on_disk_whatever_the_role_says(_: Ground) {
+    let server = lazy_server();
+    for round in 0..3 {
+        let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+        let name = format!("n{round}");
+        let held = lock(&one, &name, ms(60_000)).await;
+        let waiting = tokio::spawn({
+            let mutex = two.mutex(&name).expect("a name").lease(ms(60_000));
+            async move { mutex.lock().await.expect("granted") }
+        });
+        let listening = "select count(*) from pg_stat_activity where query like 'listen %'";
+        until("it listens", async || server.sql(listening) == "1").await;
+        until("it waits", async || {
+            one.look(leasehold::Family::Lock, &name).await.expect("a view").waiting == 1
+        })
+        .await;
+        held.release().await.expect("held");
+        let next = soon("its turn", waiting).await.expect("no panic");
+        server.restart();
+        assert_eq!(stored_token(&server, &name), Some(next.token().get()));
+        until("it is held again", async || next.standing() == Standing::Held).await;
+    }
 }
 
 async fn a_connection_that_is_open_on_our_side_only_is_replaced(ground: Ground) {
@@ -225,6 +290,53 @@ async fn a_server_without_connections_left_says_so(ground: Ground) {
     let error = error.to_string();
     assert!(error.contains("max_connections") && error.contains("too many connections"), "{error}");
     lock(&one, "x", ms(9000)).await.release().await.expect("held");
+}
+
+/// Sessions of others, up to the one that is refused.
+async fn fill(port: u16) -> Vec<tokio_postgres::Client> {
+    let address = format!("host=127.0.0.1 port={port} user=leasehold password=secret dbname=leasehold");
+    let mut sessions = Vec::new();
+    while let Ok((session, connection)) = tokio_postgres::connect(&address, tokio_postgres::NoTls).await {
+        tokio::spawn(connection);
+        sessions.push(session);
+        assert!(sessions.len() < 100, "there is always room");
+    }
+    sessions
+}
+
+async fn a_server_that_is_full_says_so_and_costs_nothing(_: Ground) {
+    // Three of them are kept for superusers.
+    let server = Postgres::start_with(&["max_connections=10"]);
+    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+    let held = lock(&one, "x", ms(1500)).await;
+    let strangers = fill(server.port()).await;
+    let error = leasehold::connect(&server.url()).await.expect_err("there is none left");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("has no connection left"), "{error}");
+    // With the session that each of them has: the others are refused, and so is one to listen.
+    let waiting = tokio::spawn({
+        let mutex = two.mutex("x").expect("a name");
+        async move { mutex.lock().await.expect("granted") }
+    });
+    for number in 0..20 {
+        lock(&one, &format!("n{number}"), ms(9000)).await.release().await.expect("held");
+    }
+    not_within(ms(2000), "the lease was lost", held.lost()).await;
+    assert!(!waiting.is_finished());
+    held.release().await.expect("held");
+    soon("its turn", waiting).await.expect("no panic").release().await.expect("held");
+    drop(strangers);
+    until("there is room", async || leasehold::connect(&server.url()).await.is_ok()).await;
+}
+
+async fn a_pooler_that_is_full_says_so(ground: Ground) {
+    let pooler = crate::servers::PgBouncer::start_with(server(&ground), &["max_client_conn=3"]);
+    let strangers = fill(pooler.port()).await;
+    let error = leasehold::connect(&pooler.url()).await.expect_err("there is none left");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("max_client_conn"), "{error}");
+    drop(strangers);
+    until("there is room", async || leasehold::connect(&pooler.url()).await.is_ok()).await;
 }
 
 async fn one_connection_is_enough(ground: Ground) {

@@ -19,6 +19,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_row_that_is_changed_by_hand_is_an_error,
             waiters_without_a_name_are_forgotten,
             idle_rows_are_swept_and_tokens_go_on_rising,
+            expired_cells_are_swept_and_versions_go_on_rising,
         ]
     )
     .cases
@@ -181,4 +182,32 @@ async fn idle_rows_are_swept_and_tokens_go_on_rising(mut ground: Ground) {
     assert!(
         ground.client().await.mutex("held").expect("a name").try_lock().await.expect("an answer").is_none()
     );
+}
+
+async fn expired_cells_are_swept_and_versions_go_on_rising(mut ground: Ground) {
+    let client = ground.client().await;
+    let latch = |number: u32| client.latch(format!("l{number}"), 2).expect("a name");
+    for number in 0..20 {
+        latch(number).count_down().await.expect("counted");
+    }
+    let server = server(&ground);
+    let count = || server.query("select count(*) from leasehold_cells").parse::<usize>().expect("a number");
+    assert_eq!(count(), 20);
+    let version = || -> i64 {
+        let version = server.query("select version from leasehold_cells where key = 'cl7'");
+        version.parse().expect("a number")
+    };
+    let before = version();
+    // As if that had been a while ago.
+    server.query("update leasehold_cells set expires = 1, version = version - 120000000 where key <> 'cl3'");
+    until("the old cells are gone", async || {
+        for _ in 0..256 {
+            lock(&client, "x", ms(9000)).await.release().await.expect("held");
+        }
+        count() == 1
+    })
+    .await;
+    assert_eq!(latch(3).count_down().await.expect("counted"), 0);
+    assert_eq!(latch(7).count_down().await.expect("counted"), 1, "it is a new one");
+    assert!(version() > before, "versions rise");
 }
