@@ -8,7 +8,8 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     cases!("round_trips", [a_free_name_costs_one_to_take_and_one_to_give_back]).cases
 }
 
-/// The least that ten cycles add to a count. What a client does beside them adds to it now and then.
+/// The least that ten cycles add to a count. What a client does beside them adds to it now and
+/// then.
 pub(crate) async fn least_of_ten_cycles(url: &str, mut count: impl FnMut() -> u64) -> u64 {
     let client = connect(url).await;
     let mut least = u64::MAX;
