@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio_postgres::NoTls;
 use tokio_postgres::types::Type;
 
-use crate::bare::SHEDLOCK;
+use crate::bare::postgres::SHEDLOCK;
 use crate::kit::{self, Goal, Result};
 
 const PROCESSES: usize = 16;
