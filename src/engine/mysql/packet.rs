@@ -39,8 +39,11 @@ pub(super) async fn run(connection: &mut Conn, text: &str) -> Result<Vec<Answer>
         let affected = result.affected_rows();
         let rows = result.collect::<Row>().await?;
         answers.push(Answer { affected, rows });
-        // The answer to a last statement without rows is left out; whether it failed was read.
+        // The answer to a last statement without rows is left out.
         if result.is_empty() {
+            // The driver keeps the error of a later statement for whoever asks next. That must not
+            // be the next packet.
+            result.drop_result().await?;
             return Ok(answers);
         }
     }

@@ -1,9 +1,15 @@
 //! Sessions that are ended, and servers that die, are slow or have no room.
 
-use leasehold::{Error, Standing};
+use std::pin::pin;
+
+use leasehold::claim::{Answer, Ask, OwnerId, Released};
+use leasehold::engine::Engine;
+use leasehold::{Error, Name, Standing};
+use mysql_async::prelude::Queryable as _;
+use mysql_async::{Conn, OptsBuilder};
 
 use super::*;
-use crate::bench::{ms, not_within};
+use crate::bench::{ask, ms, not_within};
 use crate::servers::Proxy;
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
@@ -19,8 +25,11 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_statement_that_may_not_take_long_is_an_outage_that_says_so,
             other_settings_of_the_server_are_not_ours,
             a_server_without_connections_left_says_so,
+            a_server_that_is_full_says_so_and_costs_nothing,
             one_connection_is_enough,
             a_locked_row_is_waited_for_and_holds_up_no_other_name,
+            a_waiter_whose_row_is_locked_is_waited_for,
+            a_deadlock_is_tried_again,
             a_full_disk_is_an_outage_that_says_so,
         ]
     )
@@ -210,6 +219,44 @@ async fn a_server_without_connections_left_says_so(ground: Ground) {
     lock(&one, "x", ms(9000)).await.release().await.expect("held");
 }
 
+/// A session of somebody else.
+async fn session(server: &MariaDb, user: &str) -> mysql_async::Result<Conn> {
+    let options = OptsBuilder::default()
+        .ip_or_hostname("127.0.0.1")
+        .tcp_port(server.port())
+        .user(Some(user))
+        .pass((user == "leasehold").then_some("secret"))
+        .db_name(Some("leasehold"));
+    Conn::new(options).await
+}
+
+async fn a_server_that_is_full_says_so_and_costs_nothing(_: Ground) {
+    let server = MariaDb::start_with(&["--max-connections=12"]);
+    let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
+    let held = lock(&one, "x", ms(1500)).await;
+    let mut strangers = Vec::new();
+    while let Ok(stranger) = session(&server, "leasehold").await {
+        strangers.push(stranger);
+        assert!(strangers.len() < 100, "there is always room");
+    }
+    let error = leasehold::connect(&server.url()).await.expect_err("there is none left");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("has no connection left"), "{error}");
+    let waiting = wait(&two).await;
+    // With the sessions that it has: others are refused.
+    for number in 0..20 {
+        lock(&one, &format!("n{number}"), ms(9000)).await.release().await.expect("held");
+    }
+    not_within(ms(2000), "the lease was lost", held.lost()).await;
+    assert!(!waiting.is_finished());
+    held.release().await.expect("held");
+    granted(waiting).await.release().await.expect("held");
+    for stranger in strangers {
+        stranger.disconnect().await.expect("ended");
+    }
+    until("there is room", async || leasehold::connect(&server.url()).await.is_ok()).await;
+}
+
 async fn one_connection_is_enough(ground: Ground) {
     let server = server_to_hurt(&ground);
     server.sql("alter user leasehold@'%' with max_user_connections 1");
@@ -232,12 +279,10 @@ async fn a_locked_row_is_waited_for_and_holds_up_no_other_name(mut ground: Groun
         }
         others
     };
-    let port = server(&ground).port();
-    let root =
-        mysql_async::OptsBuilder::default().ip_or_hostname("127.0.0.1").tcp_port(port).user(Some("root"));
-    let mut stranger = mysql_async::Conn::new(root).await.expect("the server");
-    let lock_all = "start transaction; select * from leasehold.leasehold_names where name_key in (0x6c78, 0x6c6e33) for update";
-    mysql_async::prelude::Queryable::query_drop(&mut stranger, lock_all).await.expect("locked");
+    let mut stranger = session(server(&ground), "root").await.expect("the server");
+    let lock_all =
+        "start transaction; select * from leasehold_names where name_key in (0x6c78, 0x6c6e33) for update";
+    stranger.query_drop(lock_all).await.expect("locked");
     let mut waiting = tokio::spawn({
         let mutex = client.mutex("x").expect("a name");
         async move { mutex.lock_for(ms(8000)).await }
@@ -246,11 +291,85 @@ async fn a_locked_row_is_waited_for_and_holds_up_no_other_name(mut ground: Groun
     for (number, guard) in others.iter().enumerate().filter(|(number, _)| *number != 3) {
         assert_eq!(guard.standing(), Standing::Held, "{number} is renewed beside a row that is locked");
     }
-    mysql_async::prelude::Queryable::query_drop(&mut stranger, "rollback").await.expect("unlocked");
+    stranger.query_drop("rollback").await.expect("unlocked");
     // It may have given up shortly before: the outcome was not known in time.
     drop(soon("an answer", waiting).await.expect("no panic"));
     let guard = soon("the name", client.mutex("x").expect("a name").lock()).await.expect("granted");
     guard.release().await.expect("held");
+}
+
+/// What a server counts.
+async fn status(operator: &mut Conn, what: &str) -> u64 {
+    let asked = format!("show global status like '{what}'");
+    let row: Option<(String, u64)> = operator.query_first(asked).await.expect("an answer");
+    row.expect("MariaDB counts it").1
+}
+
+/// A name that owner 1 has and owner 2 waits for.
+async fn held_and_waited_for(engine: &dyn Engine) -> (Name, u64, Ask) {
+    let name = Name::new(Family::Lock, "x").expect("a name");
+    let Answer::Granted(grant) = engine.acquire(&name, &ask(1)).await.expect("an answer") else {
+        panic!("not granted");
+    };
+    let waiter = Ask { wait: true, ..ask(2) };
+    let queued = engine.acquire(&name, &waiter).await.expect("an answer");
+    assert!(matches!(queued, Answer::Queued(_)), "{queued:?}");
+    (name, grant.token, Ask { round: 2, ..waiter })
+}
+
+const LOCK_WAITERS: &str = "select * from leasehold_queue where name_key = 0x6c78 for update";
+
+/// A release that hands a name over fails in the middle of its transaction.
+async fn a_waiter_whose_row_is_locked_is_waited_for(mut ground: Ground) {
+    let engine = ground.engine().await;
+    let server = server(&ground);
+    let (name, token, waiter) = held_and_waited_for(&*engine).await;
+    let mut stranger = session(server, "root").await.expect("the server");
+    stranger.query_drop("start transaction").await.expect("begun");
+    stranger.query_drop(LOCK_WAITERS).await.expect("locked");
+    let mut releasing = pin!(engine.release(&name, OwnerId(1), token));
+    // Longer than a statement waits.
+    not_within(ms(2000), "the waiter left the queue", &mut releasing).await;
+    stranger.query_drop("rollback").await.expect("unlocked");
+    assert_eq!(soon("the release", releasing).await.expect("an answer"), Released::Claim);
+    assert_eq!(server.sql("select count(*) from information_schema.innodb_trx"), "0", "nothing is open");
+    let next = engine.acquire(&name, &waiter).await.expect("an answer");
+    assert!(matches!(next, Answer::Granted(next) if next.token > token), "{next:?}");
+}
+
+/// A release that hands a name over locks its row and then that of the waiter. Somebody does the
+/// same in the other order, and the server ends the smaller of the two transactions: ours.
+async fn a_deadlock_is_tried_again(mut ground: Ground) {
+    let engine = ground.engine().await;
+    let server = server(&ground);
+    let (name, token, waiter) = held_and_waited_for(&*engine).await;
+    let (mut stranger, mut operator) = (
+        session(server, "root").await.expect("the server"),
+        session(server, "root").await.expect("the server"),
+    );
+    stranger.query_drop("create table large (n int) engine = InnoDB").await.expect("a table");
+    let before = status(&mut operator, "Innodb_deadlocks").await;
+    stranger.query_drop("start transaction").await.expect("begun");
+    stranger.query_drop("insert into large select seq from seq_1_to_1000").await.expect("written");
+    stranger.query_drop(LOCK_WAITERS).await.expect("locked");
+    let releasing = engine.release(&name, OwnerId(1), token);
+    let meeting = async {
+        until("the release waits for the waiter's row", async || {
+            status(&mut operator, "Innodb_row_lock_current_waits").await == 1
+        })
+        .await;
+        stranger
+            .query_drop("select * from leasehold_names where name_key = 0x6c78 for update")
+            .await
+            .expect("the release was ended");
+        stranger.query_drop("rollback").await.expect("unlocked");
+        status(&mut operator, "Innodb_deadlocks").await
+    };
+    let (released, after) = soon("both", async { tokio::join!(releasing, meeting) }).await;
+    assert_eq!(released.expect("tried again"), Released::Claim);
+    assert!(after > before, "there was no deadlock");
+    let next = engine.acquire(&name, &waiter).await.expect("an answer");
+    assert!(matches!(next, Answer::Granted(next) if next.token > token), "{next:?}");
 }
 
 async fn a_full_disk_is_an_outage_that_says_so(_: Ground) {
