@@ -1,8 +1,9 @@
-//! What becomes of locks when a PostgreSQL standby that lags is promoted under load.
+//! What becomes of locks when a standby that lags is promoted under load: of PostgreSQL, and of
+//! MariaDB.
 //!
 //! ```text
-//! cargo bench -p leasehold --features postgres --bench promotion              # 60 promotions of each kind
-//! cargo bench -p leasehold --features postgres --bench promotion -- 20 async  # or as many as you like, of one kind
+//! cargo bench -p leasehold --features mysql,postgres --bench promotion                    # 60 promotions of each kind
+//! cargo bench -p leasehold --features mysql,postgres --bench promotion -- 20 mysql async  # or as many as you like, of one kind
 //! ```
 //!
 //! Each time, eight clients take four names in turn. What the primary writes reaches its standby
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Fence, Token};
-use servers::{Postgres, Proxy};
+use servers::{MariaDb, Postgres, Proxy};
 use tokio::sync::watch;
 
 #[path = "../tests/servers/mod.rs"]
@@ -35,33 +36,46 @@ const BEFORE: Duration = Duration::from_millis(800);
 const AFTER: Duration = Duration::from_millis(2500);
 
 fn main() -> ExitCode {
-    if let Some(missing) = Postgres::missing() {
+    if let Some(missing) = Postgres::missing().or_else(MariaDb::missing) {
         eprintln!("promotion: {missing} is missing; `./test.sh` installs it");
         return ExitCode::FAILURE;
     }
     let wanted = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(PROMOTIONS);
-    let only = |kind: Kind| std::env::args().any(|argument| argument == kind.word());
-    let all = !only(Kind::Async) && !only(Kind::Sync);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     println!("a lagging standby is promoted under load; {wanted} promotions of each kind");
     let mut fenced = true;
-    for kind in [Kind::Async, Kind::Sync].into_iter().filter(|&kind| all || only(kind)) {
+    let engines = said([("postgres", Engine::Postgres), ("mysql", Engine::MariaDb)]);
+    let kinds = said([("async", Kind::Async), ("sync", Kind::Sync)]);
+    for (engine, kind) in engines.iter().flat_map(|&engine| kinds.iter().map(move |&kind| (engine, kind))) {
         let mut sum = Sum::default();
         let mut left = wanted;
         while left > 0 {
             let batch: Vec<_> =
-                (0..left.min(AT_ONCE)).map(|at| runtime.spawn(promotion(kind, left - at))).collect();
+                (0..left.min(AT_ONCE)).map(|at| runtime.spawn(promotion(engine, kind, left - at))).collect();
             left -= batch.len();
             for ended in batch {
                 sum.add(&runtime.block_on(ended).expect("no panic"));
             }
         }
-        sum.print(kind);
+        sum.print(engine, kind);
         fenced &= sum.refused == sum.two_holders && sum.tokens_fell == 0;
         fenced &= kind == Kind::Async || sum.two_holders == 0;
     }
     if fenced { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Those whose words are among the arguments, or all if none is.
+fn said<T: Copy>(choices: [(&str, T); 2]) -> Vec<T> {
+    let is_said = |word: &str| std::env::args().any(|argument| argument == word);
+    let all = !choices.iter().any(|(word, _)| is_said(word));
+    choices.into_iter().filter(|(word, _)| all || is_said(word)).map(|(_, choice)| choice).collect()
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Engine {
+    Postgres,
+    MariaDb,
 }
 
 /// How the standby follows.
@@ -70,15 +84,6 @@ enum Kind {
     Async,
     /// A grant is answered when the standby has it on disk.
     Sync,
-}
-
-impl Kind {
-    fn word(self) -> &'static str {
-        match self {
-            Kind::Async => "async",
-            Kind::Sync => "sync",
-        }
-    }
 }
 
 /// A name that was held: by whom does not matter.
@@ -107,6 +112,8 @@ struct Sum {
     refused: usize,
     tokens_fell: usize,
     overlap: Duration,
+    /// From the grant of the newer one until the older one was told.
+    told_after: Duration,
 }
 
 impl Sum {
@@ -131,6 +138,7 @@ impl Sum {
             for older in sections[..at].iter().filter(|older| older.ended > section.granted) {
                 self.two_holders += 1;
                 self.overlap = self.overlap.max(older.ended.min(section.ended) - section.granted);
+                self.told_after = self.told_after.max(older.ended - section.granted);
                 let fence = Fence::new();
                 fence.admit(section.token).expect("the first write");
                 self.refused += usize::from(fence.admit(older.token).is_err());
@@ -138,27 +146,50 @@ impl Sum {
         }
     }
 
-    fn print(&self, kind: Kind) {
+    fn print(&self, engine: Engine, kind: Kind) {
         let Sum { promotions, grants, held, lost, promotions_with_two, two_holders, .. } = self;
-        let Sum { refused, tokens_fell, overlap, .. } = self;
+        let Sum { refused, tokens_fell, overlap, told_after, .. } = self;
         println!(
-            "  {:<5} {promotions} promotions, {grants} grants; {held} names held at the end of a primary, of which \
-             {lost} were told lost; two holders {two_holders} times in {promotions_with_two} promotions, for \
-             {overlap:.1?} at most; late writes refused {refused} of {two_holders}, tokens that fell {tokens_fell}",
-            kind.word()
+            "  {engine:?}, {kind:?}: {promotions} promotions, {grants} grants; {held} names held at the end of a \
+             primary, of which {lost} were told lost; two holders {two_holders} times in \
+             {promotions_with_two} promotions, for {overlap:.1?} at most, the older one told {told_after:.1?} \
+             after the grant at most; late writes refused {refused} of {two_holders}, tokens that fell \
+             {tokens_fell}"
         );
     }
 }
 
 /// A primary and a standby behind it, over a line that can be slow.
 struct Pair {
-    primary: Postgres,
-    standby: Postgres,
+    servers: Servers,
     line: Proxy,
 }
 
+enum Servers {
+    Postgres {
+        primary: Postgres,
+        standby: Postgres,
+    },
+    /// Clients know one address, which moves to the new primary.
+    MariaDb {
+        address: Proxy,
+        primary: MariaDb,
+        standby: MariaDb,
+    },
+}
+
 impl Pair {
-    fn start(kind: Kind, number: usize) -> Pair {
+    fn start(engine: Engine, kind: Kind, number: usize) -> Pair {
+        let (servers, line) = match engine {
+            Engine::Postgres => Pair::postgres(kind),
+            Engine::MariaDb => Pair::mariadb(kind),
+        };
+        // Always different, and the same in every run.
+        line.delay(Duration::from_micros(number as u64 * 7919 % 8000));
+        Pair { servers, line }
+    }
+
+    fn postgres(kind: Kind) -> (Servers, Proxy) {
         let primary = Postgres::start();
         let line = Proxy::start(primary.port());
         let standby = primary.start_standby(line.port());
@@ -168,14 +199,41 @@ impl Pair {
             let state = "select count(*) from pg_stat_replication where sync_state = 'sync'";
             servers::until("the standby counts", || primary.sql(state) == "1");
         }
-        // Always different, and the same in every run.
-        line.delay(Duration::from_micros(number as u64 * 7919 % 8000));
-        Pair { primary, standby, line }
+        (Servers::Postgres { primary, standby }, line)
+    }
+
+    fn mariadb(kind: Kind) -> (Servers, Proxy) {
+        let primary = MariaDb::start_primary();
+        let line = Proxy::start(primary.port());
+        let standby = primary.start_replica(line.port());
+        if kind == Kind::Sync {
+            primary.wait_for_replica(&standby);
+        }
+        (Servers::MariaDb { address: Proxy::start(primary.port()), primary, standby }, line)
     }
 
     fn url(&self) -> String {
-        let hosts = [&self.primary, &self.standby].map(|server| format!("127.0.0.1:{}", server.port()));
-        self.primary.url().replace(&hosts[0], &hosts.join(","))
+        match &self.servers {
+            Servers::Postgres { primary, standby } => {
+                let hosts = [primary, standby].map(|server| format!("127.0.0.1:{}", server.port()));
+                primary.url().replace(&hosts[0], &hosts.join(","))
+            }
+            Servers::MariaDb { address, .. } => MariaDb::url_at(address.port()),
+        }
+    }
+
+    fn fail_over(&self) {
+        match &self.servers {
+            Servers::Postgres { primary, standby } => {
+                primary.kill();
+                standby.promote();
+            }
+            Servers::MariaDb { address, primary, standby } => {
+                primary.kill();
+                standby.promote();
+                address.move_to(standby.port());
+            }
+        }
     }
 }
 
@@ -189,8 +247,8 @@ enum Stage {
     Over,
 }
 
-async fn promotion(kind: Kind, number: usize) -> BTreeMap<usize, Vec<Section>> {
-    let pair = tokio::task::spawn_blocking(move || Pair::start(kind, number)).await.expect("servers");
+async fn promotion(engine: Engine, kind: Kind, number: usize) -> BTreeMap<usize, Vec<Section>> {
+    let pair = tokio::task::spawn_blocking(move || Pair::start(engine, kind, number)).await.expect("servers");
     let (stage, stages) = watch::channel(Stage::Load);
     let mut workers = Vec::new();
     for worker in 0..CLIENTS {
@@ -205,8 +263,7 @@ async fn promotion(kind: Kind, number: usize) -> BTreeMap<usize, Vec<Section>> {
     }
     let pair = tokio::task::spawn_blocking(move || {
         stage.send_replace(Stage::Killed);
-        pair.primary.kill();
-        pair.standby.promote();
+        pair.fail_over();
         (pair, stage)
     });
     let (pair, stage) = pair.await.expect("promoted");

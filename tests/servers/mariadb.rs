@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use super::disk::Disk;
 use super::process::{User, find, output};
 use super::server::{Place, Program, Server, own};
-use super::{Certificates, LIMIT, not_installed, template};
+use super::{Certificates, LIMIT, not_installed, template, until};
 
 /// A server of one's own.
 pub(crate) type MariaDb = Server<MariaDbProgram>;
@@ -136,6 +136,43 @@ impl MariaDb {
         mariadb.run();
         mariadb.fresh_database();
         mariadb
+    }
+
+    /// A server that a replica can follow.
+    pub(crate) fn start_primary() -> MariaDb {
+        MariaDb::start_with(&["--server-id=1", "--log-bin=log", "--binlog-format=ROW"])
+    }
+
+    /// A copy of such a server that follows it, asynchronously, over a port: that of the server or
+    /// of a proxy before it.
+    pub(crate) fn start_replica(&self, over: u16) -> MariaDb {
+        let replica =
+            MariaDb::prepare(&["--server-id=2", "--log-bin=log", "--binlog-format=ROW", "--read-only"]);
+        replica.run();
+        // The same files at first, so all that there is since is in the log.
+        replica.sql(&format!(
+            "change master to master_host = '127.0.0.1', master_port = {over}, master_user = 'root', \
+             master_use_gtid = slave_pos; start slave"
+        ));
+        let written = self.sql("select @@global.gtid_binlog_pos");
+        until("the replica is in step", || replica.sql("select @@global.gtid_slave_pos") == written);
+        replica
+    }
+
+    /// From now on a commit is answered when a replica has it.
+    pub(crate) fn wait_for_replica(&self, replica: &MariaDb) {
+        self.sql(
+            "set global rpl_semi_sync_master_wait_point = AFTER_SYNC, \
+             rpl_semi_sync_master_timeout = 3600000, rpl_semi_sync_master_enabled = 1",
+        );
+        replica.sql("set global rpl_semi_sync_slave_enabled = 1; stop slave; start slave");
+        let clients = "show global status like 'Rpl_semi_sync_master_clients'";
+        until("the replica counts", || self.sql(clients).ends_with("\t1"));
+    }
+
+    /// Makes a replica the primary.
+    pub(crate) fn promote(&self) {
+        self.sql("stop slave; reset slave all; set global read_only = 0");
     }
 
     fn prepare(arguments: &[&str]) -> MariaDb {

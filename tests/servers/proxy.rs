@@ -17,7 +17,7 @@ use std::future;
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as blocking};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -36,6 +36,7 @@ use super::port::{Port, bind};
 pub(crate) struct Proxy {
     address: SocketAddrV4,
     _port: Option<Port>,
+    to: Arc<AtomicU16>,
     round_trips: Arc<AtomicU64>,
     /// Taken when the proxy is dropped, which ends the thread.
     orders: Option<mpsc::UnboundedSender<(Order, blocking::Sender<()>)>>,
@@ -81,12 +82,12 @@ impl Proxy {
     fn listen_at(address: SocketAddrV4, to: u16, port: Option<Port>) -> Proxy {
         let (orders, queue) = mpsc::unbounded_channel();
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let round_trips = Arc::default();
-        let counted = Arc::clone(&round_trips);
-        let run = move || runtime.block_on(serve(address, to, &counted, queue));
+        let (to, round_trips) = (Arc::new(AtomicU16::new(to)), Arc::default());
+        let (target, counted) = (Arc::clone(&to), Arc::clone(&round_trips));
+        let run = move || runtime.block_on(serve(address, &target, &counted, queue));
         let thread = thread::Builder::new().name("proxy".to_owned()).spawn(run).expect("a thread");
         let (orders, thread) = (Some(orders), Some(thread));
-        let proxy = Proxy { address, _port: port, round_trips, orders, thread };
+        let proxy = Proxy { address, _port: port, to, round_trips, orders, thread };
         // The answer says that it listens.
         proxy.pass();
         proxy
@@ -155,6 +156,12 @@ impl Proxy {
         self.order(Order::Reset);
     }
 
+    /// Resets every connection once; new ones lead to another server, as when an address moves.
+    pub(crate) fn move_to(&self, port: u16) {
+        self.to.store(port, Ordering::Relaxed);
+        self.reset();
+    }
+
     fn order(&self, order: Order) {
         let (done, wait) = blocking::channel();
         self.orders.as_ref().expect("taken only by drop").send((order, done)).expect("the proxy runs");
@@ -179,14 +186,17 @@ struct State {
 
 async fn serve(
     address: SocketAddrV4,
-    to: u16,
+    to: &AtomicU16,
     round_trips: &Arc<AtomicU64>,
     mut orders: mpsc::UnboundedReceiver<(Order, blocking::Sender<()>)>,
 ) {
     let (state, _) = watch::channel(State { fault: Fault::None, resets: 0 });
     let mut listener = Some(listen(address));
     let mut connections = JoinSet::new();
-    let carry = |client, made| connection(client, to, state.subscribe(), made, Arc::clone(round_trips));
+    let carry = |client, made| {
+        let to = to.load(Ordering::Relaxed);
+        connection(client, to, state.subscribe(), made, Arc::clone(round_trips))
+    };
     loop {
         tokio::select! {
             client = accept(listener.as_ref()) => {
