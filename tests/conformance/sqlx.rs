@@ -3,9 +3,10 @@
 //! Where MySQL counts changed rows, sqlx has it count those that were found.
 
 use leasehold::Family;
+use rustix::process::Signal;
 use tokio::process::Command;
 
-use crate::bench::{Ground, ms, not_within, soon};
+use crate::bench::{Ground, ms, not_within, soon, until};
 use crate::stranger::{Stranger, installed};
 use crate::transactions::Connection;
 use crate::{Group, cases};
@@ -71,6 +72,17 @@ async fn a_name_can_not_be_taken_before_the_sale_ends(mut ground: Ground) {
     database.run("begin").await;
     database.run("update stock set amount = 5 where id = 42").await;
     shop.tell("sell").await;
+    let mut operator = Connection::open(&ground).await;
+    let waits = match ground.promises().engine {
+        "postgres" => "select count(*) from pg_stat_activity where wait_event_type = 'Lock'",
+        _ => {
+            "select cast(variable_value as signed) from information_schema.global_status \
+             where variable_name = 'Innodb_row_lock_current_waits'"
+        }
+    };
+    until("the sale waits", async || operator.number(waits).await == 1).await;
+    // Nobody renews its lease.
+    shop.signal(Signal::STOP);
     let mut stealing = tokio::spawn(async move {
         loop {
             // A locked row may be all that it finds until its time is over.
@@ -80,6 +92,7 @@ async fn a_name_can_not_be_taken_before_the_sale_ends(mut ground: Ground) {
         }
     });
     not_within(ms(3000), "the name was taken", &mut stealing).await;
+    shop.signal(Signal::CONT);
     database.run("commit").await;
     assert_eq!(soon("the sale", shop.answer()).await, "sold");
     assert_eq!(database.number(LEFT).await, 4);

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -42,6 +43,12 @@ impl Stranger {
     pub(crate) async fn ask(&mut self, line: &str) -> String {
         self.tell(line).await;
         self.answer().await
+    }
+
+    /// Stops it, or lets it go on: `Signal::STOP`, `Signal::CONT`.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        kill_process(pid.expect("it runs"), signal).expect("a child");
     }
 
     /// Ends it as `kill -9` does.
