@@ -98,7 +98,7 @@ fn redis(members: u64) -> Result<()> {
     let board = client.leaderboard("bench")?;
 
     let (empty, begun) = (memory(&mut line), Instant::now());
-    runtime.block_on(board.rebuild(async || leasehold::Result::Ok(truth::entries(members))))?;
+    runtime.block_on(board.rebuild(async || Ok::<_, leasehold::Error>(truth::entries(members))))?;
     let (ours, built) = (memory(&mut line), begun.elapsed());
     let begun = Instant::now();
     for first in (0..members).step_by(1000) {

@@ -293,7 +293,8 @@ pub(crate) fn run(members: u64) -> Result<()> {
     })?;
     let board = client.leaderboard("sim")?;
     let begun = Instant::now();
-    let built = runtime.block_on(board.rebuild(async || leasehold::Result::Ok(truth::entries(members))))?;
+    let built =
+        runtime.block_on(board.rebuild(async || Ok::<_, leasehold::Error>(truth::entries(members))))?;
     assert_eq!(built, members);
     println!(
         "{members} members, built in {:.0} s ({} calls)",
