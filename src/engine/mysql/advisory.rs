@@ -184,7 +184,17 @@ impl Session for AdvisorySession {
             let holder = Holder { host, pid, label: user };
             Some(Seen { number, mode: Mode::Whole, waits: waits == 1, holder })
         };
-        Ok(rows.into_iter().filter_map(seen).collect())
+        let mut all: Vec<Seen> = rows.into_iter().filter_map(seen).collect();
+        let number = self.number_of(&format!("select is_used_lock({name})")).await?;
+        if let Some(number) = number.and_then(|number| u64::try_from(number).ok())
+            && !all.iter().any(|seen| seen.number == number)
+        {
+            // Sessions of other users are shown to those only who have the right to see them.
+            let pid = u32::try_from(number).unwrap_or(u32::MAX);
+            let holder = Holder { host: "the server".into(), pid, label: "a session of another user".into() };
+            all.push(Seen { number, mode: Mode::Whole, waits: false, holder });
+        }
+        Ok(all)
     }
 
     async fn end_session(&mut self, number: u64) -> Result<()> {

@@ -40,6 +40,7 @@ fn cases() -> Group {
         "advisory",
         [
             a_stranger_and_a_guard_exclude_each_other,
+            a_session_of_another_user_is_not_overlooked,
             a_stranger_waits_in_the_same_queue,
             a_session_that_ends_is_a_guard_that_is_lost,
             a_waiter_that_gives_up_leaves_no_session_behind,
@@ -55,10 +56,14 @@ fn server(ground: &Ground) -> &MariaDb {
 
 /// A program of somebody else.
 async fn stranger(ground: &Ground) -> Conn {
+    session_of(ground, "leasehold").await
+}
+
+async fn session_of(ground: &Ground, user: &str) -> Conn {
     let options = OptsBuilder::default()
         .ip_or_hostname("127.0.0.1")
         .tcp_port(server(ground).port())
-        .user(Some("leasehold"))
+        .user(Some(user))
         .pass(Some("secret"))
         .db_name(Some("leasehold"));
     Conn::new(options).await.expect("the server")
@@ -84,6 +89,22 @@ async fn a_stranger_and_a_guard_exclude_each_other(mut ground: Ground) {
         assert!(says(&mut stranger, &format!("select release_lock({quoted})")).await, "{name}");
         mutex.try_lock().await.expect("an answer").expect("free").release().await.expect("held");
     }
+}
+
+/// The server does not show it to a user without the right `PROCESS`.
+async fn a_session_of_another_user_is_not_overlooked(mut ground: Ground) {
+    let client = ground.client().await;
+    server(&ground).sql(
+        "create user if not exists other@'%' identified by 'secret'; grant select on leasehold.* to other@'%'",
+    );
+    let mut other = session_of(&ground, "other").await;
+    assert!(says(&mut other, "select get_lock('x', 0)").await);
+    let view = client.look(Family::Lock, "x").await.expect("a view");
+    assert_eq!(view.claims.len(), 1, "{view:?}");
+    assert_eq!(view.claims[0].claim.holder.label, "a session of another user");
+    assert_eq!(view.claims[0].claim.holder.pid, other.id());
+    assert!(says(&mut other, "select release_lock('x')").await);
+    assert!(client.look(Family::Lock, "x").await.expect("a view").claims.is_empty());
 }
 
 async fn a_stranger_waits_in_the_same_queue(mut ground: Ground) {
