@@ -13,25 +13,24 @@ use crate::error::{Error, Result};
 impl<D: Database> Sql<D> {
     /// Renews many claims.
     pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        match self.renew_together(renewals).await {
-            // The row of one of them may be the cause, which does not concern the others.
-            Err(Error::Engine { .. }) if renewals.len() > 1 => {
-                let mut verdicts = Vec::with_capacity(renewals.len());
-                for renewal in renewals {
-                    verdicts.push(match self.renew_together(std::slice::from_ref(renewal)).await {
-                        Ok(alone) => alone.first().copied().unwrap_or(Renewed::Unknown),
-                        Err(error @ Error::Engine { .. }) => {
-                            let name = &renewal.name;
-                            tracing::warn!(target: "leasehold", %name, %error, "a claim is not renewed");
-                            Renewed::Unknown
-                        }
-                        Err(error) => return Err(error),
-                    });
+        let mut verdicts = vec![Renewed::Unknown; renewals.len()];
+        let mut parts = vec![(0, renewals.len())];
+        while let Some((from, to)) = parts.pop() {
+            match self.renew_together(&renewals[from..to]).await {
+                Ok(renewed) => verdicts[from..to].copy_from_slice(&renewed),
+                // The row of one of them may be the cause, which does not concern the others.
+                Err(Error::Engine { .. }) if to - from > 1 => {
+                    let middle = from.midpoint(to);
+                    parts.extend([(middle, to), (from, middle)]);
                 }
-                Ok(verdicts)
+                Err(error @ Error::Engine { .. }) if renewals.len() > 1 => {
+                    let name = &renewals[from].name;
+                    tracing::warn!(target: "leasehold", %name, %error, "a claim is not renewed");
+                }
+                Err(error) => return Err(error),
             }
-            renewed => renewed,
         }
+        Ok(verdicts)
     }
 
     async fn renew_together(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {

@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::{check, id, opened, reserved, sales};
-use crate::bench::{Ground, ms, soon};
+use crate::bench::{Ground, ms, soon, until};
 use crate::wire::{Fault, Wire};
 use crate::{Group, cases};
 
@@ -32,6 +32,8 @@ pub(super) fn group() -> Group {
             a_caller_that_is_not_polled_is_in_nobodys_way,
             a_step_that_fails_is_tried_for_each_alone,
             many_that_are_not_answered_ask_again,
+            a_step_that_nobody_waits_for_is_given_up,
+            a_sale_outlives_the_runtime_of_its_client,
         ]
     )
 }
@@ -182,5 +184,49 @@ async fn many_that_are_not_answered_ask_again(mut ground: Ground) {
     }
     let taken = sale.figures().await.expect("an answer").expect("a sale").taken;
     assert_eq!(taken, u64::from(CALLERS));
+    check(&sale, STOCK.into()).await;
+}
+
+/// Long before the time of its call is over.
+async fn a_step_that_nobody_waits_for_is_given_up(mut ground: Ground) {
+    let (sale, wire) = slow_sale(&mut ground, PATIENT).await;
+    wire.set(Fault::Hang);
+    let before = wire.calls();
+    let mut leave = JoinSet::new();
+    for number in 0..CALLERS {
+        let sale = sale.clone();
+        leave.spawn(async move { sale.reserve(format!("b{number}"), 1, id()).await });
+    }
+    // As many as there may be of one process.
+    until("steps are on their way", async || wire.calls() >= before + 4).await;
+    leave.shutdown().await;
+    wire.set(Fault::None);
+    let asked = Instant::now();
+    for number in 0..10 {
+        reserved(soon("a turn", super::reserve(&sale, &format!("late/{number}"), 1)).await);
+    }
+    assert!(asked.elapsed() < LIMIT, "{:?} for those who have gone", asked.elapsed());
+    check(&sale, STOCK.into()).await;
+}
+
+/// Where the steps were taken: whoever asks has a runtime of its own.
+async fn a_sale_outlives_the_runtime_of_its_client(mut ground: Ground) {
+    // The connections of other engines end with it.
+    if ground.word() != "memory" {
+        return;
+    }
+    let _opened = opened(&ground.client().await, &Terms::new(STOCK)).await;
+    let url = ground.url().to_owned();
+    let elsewhere = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(leasehold::connect(&url)).expect("an engine")
+    });
+    let client = elsewhere.join().expect("no panic");
+    let sale = super::sale(&client);
+    for number in 0..10 {
+        let asked = Instant::now();
+        reserved(soon("an answer", super::reserve(&sale, &format!("b{number}"), 1)).await);
+        assert!(asked.elapsed() < LIMIT, "it was waited for somebody who has gone");
+    }
     check(&sale, STOCK.into()).await;
 }
