@@ -46,6 +46,7 @@ impl Stranger {
     }
 
     /// Stops it, or lets it go on: `Signal::STOP`, `Signal::CONT`.
+    #[allow(dead_code, reason = "used by cases of some features")]
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         kill_process(pid.expect("it runs"), signal).expect("a child");
