@@ -90,12 +90,12 @@ pub(crate) fn judge(
     let (mut live, mut most) = (0_i64, 0_i64);
     let mut buyers: BTreeMap<&str, i64> = BTreeMap::new();
     // What this epoch has taken and given back, with what it began with.
-    let (mut taken, mut returned) = (0_u64, 0_u64);
+    let (mut taken, mut returned, mut epoch) = (0_u64, 0_u64, FIRST_EPOCH);
     for line in history {
         let order = match line {
             Line::Stock(_) => continue,
-            Line::Epoch(_) => {
-                (taken, returned) = (u64::try_from(live).unwrap_or(0), 0);
+            Line::Epoch(begun) => {
+                (taken, returned, epoch) = (u64::try_from(live).unwrap_or(0), 0, *begun);
                 continue;
             }
             Line::Order(order) => order,
@@ -106,6 +106,11 @@ pub(crate) fn judge(
             course.ended_in = order.epoch;
             taken += u64::from(order.quantity);
             returned += u64::from(order.quantity);
+            continue;
+        }
+        if order.state == State::Expired && course.placed == 0 && order.epoch < epoch {
+            // A worker that was late has ended what this epoch has never heard of.
+            (course.expired, course.ended_in) = (course.expired + 1, order.epoch);
             continue;
         }
         let before = (course.placed, course.expired);
@@ -254,6 +259,22 @@ mod tests {
         let twice = again.0[9].clone();
         again.0.push(twice);
         finds("was placed or ended twice", &again);
+    }
+
+    #[test]
+    fn what_a_late_worker_ends_is_not_of_this_epoch() {
+        let mut late = round();
+        late.0.push(Line::Epoch(2));
+        (late.1.epoch, late.1.taken, late.1.returned) = (2, 2, 0);
+        let mut mark = order(&mut late, 5).clone();
+        (mark.id, mark.buyer) = (ReservationId(9), "d".to_owned());
+        late.0.push(Line::Order(mark.clone()));
+        let (history, now, told) = &late;
+        assert_eq!(judge(history, now, 2, Some(1), told, OPENS_AT), Vec::<String>::new());
+        // One of this epoch is.
+        mark.epoch = 2;
+        late.0[9] = Line::Order(mark);
+        finds("the database has taken 3", &late);
     }
 
     #[test]
