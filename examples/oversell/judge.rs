@@ -22,7 +22,7 @@ pub(crate) struct Promise {
 }
 
 /// What buyers were told, also by processes that were killed afterwards.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) reserved: BTreeMap<ReservationId, Promise>,
     /// Why a buyer has as many as one may have: the other reservation.
@@ -72,6 +72,8 @@ struct Course {
     expired: u32,
     /// The epoch in which it ended last.
     ended_in: u32,
+    /// The last epoch that began with it.
+    carried_into: u32,
 }
 
 /// What is wrong. `now` is the sale at rest, which nobody could buy in before `opens_at`, and of
@@ -96,16 +98,21 @@ pub(crate) fn judge(
             Line::Stock(_) => continue,
             Line::Epoch(begun) => {
                 (taken, returned, epoch) = (u64::try_from(live).unwrap_or(0), 0, *begun);
+                let live = courses.values_mut().filter(|course| course.placed > 0 && course.expired == 0);
+                live.for_each(|course| course.carried_into = epoch);
                 continue;
             }
             Line::Order(order) => order,
         };
         let course = courses.entry(order.id).or_default();
         if order.state == State::Expired && course.expired > 0 && course.ended_in < order.epoch {
-            // It was made again in an epoch that did not know of it, and could only end.
             course.ended_in = order.epoch;
-            taken += u64::from(order.quantity);
-            returned += u64::from(order.quantity);
+            // A late worker of an earlier epoch ended it first. Or it was made again in an epoch
+            // that did not know of it, and could only end.
+            if course.carried_into != order.epoch {
+                taken += u64::from(order.quantity);
+                returned += u64::from(order.quantity);
+            }
             continue;
         }
         if order.state == State::Expired && course.placed == 0 && order.epoch < epoch {
@@ -270,6 +277,18 @@ mod tests {
         (mark.id, mark.buyer) = (ReservationId(9), "d".to_owned());
         late.0.push(Line::Order(mark.clone()));
         let (history, now, told) = &late;
+        assert_eq!(judge(history, now, 2, Some(1), told, OPENS_AT), Vec::<String>::new());
+        // Nor does it count twice what this epoch began with: `a` is not paid here.
+        let mut twice = late.clone();
+        twice.0.remove(4);
+        (twice.1.available, twice.1.paid, twice.1.returned) = (1, 1, 1);
+        twice.2.paid.remove(&ReservationId(1));
+        let end = |epoch: u32| {
+            let id = ReservationId(1);
+            Line::Order(Order { state: State::Expired, id, epoch, quantity: 1, buyer: "a".to_owned() })
+        };
+        twice.0.extend([end(1), end(2)]);
+        let (history, now, told) = &twice;
         assert_eq!(judge(history, now, 2, Some(1), told, OPENS_AT), Vec::<String>::new());
         // One of this epoch is.
         mark.epoch = 2;
