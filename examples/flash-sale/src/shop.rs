@@ -305,7 +305,7 @@ async fn keep_history(shop: Shop) {
         let kept = async {
             let books = shop.database.books().await?;
             match shop.sale.figures().await? {
-                Some(figures) if !doubt.lasts(&figures, &books) => {
+                Some(figures) if !doubt.lasts(&figures, &books, shop.pay_within) => {
                     shop.history.keep(shop.history.point(&figures, &books));
                 }
                 _ => shop.rebuild_alone().await?,
@@ -327,15 +327,20 @@ struct Doubt {
 }
 
 impl Doubt {
-    /// True if they have been apart by the same units for [`DOUBTFUL`], or nobody has ended what
+    /// True if they have been apart by the same units for too long, or nobody has ended what
     /// somebody has begun to rebuild.
-    fn lasts(&mut self, figures: &Figures, books: &Books) -> bool {
+    fn lasts(&mut self, figures: &Figures, books: &Books, pay_within: Duration) -> bool {
         let by = figures.compare(&books.ledger);
+        let in_flight = i64::try_from(by.in_flight).unwrap_or(i64::MAX);
+        // The sale may hear of a payment only when its time is over. But it does not have more to
+        // sell than the database, nor fewer orders to end, unless it has forgotten some.
+        let forgot = by.left > in_flight || by.unpaid < -in_flight || figures.rebuilding;
+        let limit = if forgot { DOUBTFUL } else { DOUBTFUL + pay_within };
         let apart = (!by.is_explained() || figures.rebuilding).then_some((by.left, by.unpaid, by.paid));
         if apart.is_none() || apart != self.apart {
             (self.apart, self.since) = (apart, apart.map(|_| Instant::now()));
         }
-        let lasts = self.since.is_some_and(|since| since.elapsed() >= DOUBTFUL);
+        let lasts = self.since.is_some_and(|since| since.elapsed() >= limit);
         if lasts {
             *self = Doubt::default();
         }
