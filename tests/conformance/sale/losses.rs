@@ -82,7 +82,7 @@ async fn a_rebuilt_sale_goes_on_from_the_database(mut ground: Ground) {
 async fn servers_that_restart_cost_no_order(mut ground: Ground) {
     const STOCK: u32 = 30;
     let options = ground.options();
-    let client = ground.client_with(options.call_limit(ms(1000))).await;
+    let client = ground.client_with(options.call_limit(ms(3000))).await;
     let sale = opened(&client, &Terms::new(STOCK)).await;
     let database = Database::new(STOCK);
     for number in 0..10 {
