@@ -78,6 +78,8 @@ mod steps;
 mod stored;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod stranger;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod tables;
 #[cfg(feature = "topics")]
 mod topics;
 #[cfg(all(feature = "once", any(feature = "mysql", feature = "postgres")))]

@@ -1,14 +1,9 @@
 //! The tables: made by whoever is first, swept, dropped and deleted from by hand.
 
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use leasehold::engine::{CellValue, Swap, Swapped, Write};
-use leasehold::{Error, Loss, Name};
+use leasehold::{Error, Loss};
 
 use super::*;
 use crate::bench::ms;
-use crate::cells::{add, name};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
     cases!(
@@ -109,25 +104,13 @@ async fn a_row_that_is_changed_by_hand_is_an_error(mut ground: Ground) {
     lock(&client, "y", ms(9000)).await.release().await.expect("held");
 }
 
-async fn a_row_that_is_changed_by_hand_is_in_nobodys_way(mut ground: Ground) {
-    const LEASE: Duration = ms(3000);
-    const NAMES: [&str; 4] = ["x", "y1", "y2", "y3"];
-    let (client, other) = (ground.client().await, ground.client().await);
-    // At the same time, so that they are renewed by the same calls.
-    let mut rest = soon("all are held", join_all(NAMES.map(|name| lock(&client, name, LEASE)))).await;
-    let spoiled = rest.remove(0);
-    let server = server_to_hurt(&ground);
-    server.query("alter table leasehold_names modify column last bigint null");
-    server.query("update leasehold_names set last = null where name_key = 0x6c78");
-    // Nobody can tell whether it is held.
-    assert_eq!(soon("the loss", spoiled.lost()).await, Loss::Deadline);
-    tokio::time::sleep(LEASE).await;
-    for (guard, name) in rest.into_iter().zip(&NAMES[1..]) {
-        assert!(guard.is_held(), "{name} is lost with it");
-        let taken = other.mutex(*name).expect("a name").try_lock().await.expect("an answer");
-        assert!(taken.is_none(), "{name} is not held any more");
-        guard.release().await.expect("held");
-    }
+async fn a_row_that_is_changed_by_hand_is_in_nobodys_way(ground: Ground) {
+    let spoil = |ground: &Ground| {
+        let server = server_to_hurt(ground);
+        server.query("alter table leasehold_names modify column last bigint null");
+        server.query("update leasehold_names set last = null where name_key = 0x6c78");
+    };
+    crate::tables::a_row_that_is_changed_by_hand_is_in_nobodys_way(ground, spoil).await;
 }
 
 async fn waiters_without_a_name_are_forgotten(mut ground: Ground) {
@@ -197,34 +180,12 @@ async fn expired_cells_are_swept(mut ground: Ground) {
     assert_eq!(client.latch("l3", 2).expect("a name").count_down().await.expect("counted"), 0);
 }
 
-async fn whoever_writes_cells_sweeps_the_table(mut ground: Ground) {
-    // It holds nothing, and so it renews nothing.
-    let engine = ground.engine().await;
-    let server = server(&ground);
-    let count = || server.query("select count(*) from leasehold_cells").parse::<usize>().expect("a number");
-    let put = async |name: Name, lives: Duration| {
-        let version = engine.read(std::slice::from_ref(&name)).await.expect("an answer").cells[0].version;
-        let write = Write::Put(CellValue { bytes: vec![1; 8], lives });
-        let swapped = engine.swap(vec![Swap { name, version, write }]).await.expect("an answer");
-        assert!(matches!(swapped, Swapped::Yes), "{swapped:?}");
-    };
-    for by_rule in [false, true] {
-        for number in 0..20 {
-            put(name(&format!("c{number}")), ms(1)).await;
-        }
-        assert!(count() >= 20);
-        // As if that had been a while ago.
-        server.query("update leasehold_cells set expires = 1, version = 1 where name_key <> 0x636b657074");
-        until("the old cells are gone", async || {
-            for _ in 0..64 {
-                if by_rule {
-                    engine.apply(&[name("kept")], &add(1)).await.expect("an answer");
-                } else {
-                    put(name("kept"), ms(60_000)).await;
-                }
-            }
-            count() <= 1
-        })
-        .await;
-    }
+async fn whoever_writes_cells_sweeps_the_table(ground: Ground) {
+    let age = "update leasehold_cells set expires = 1, version = 1 where name_key <> 0x636b657074";
+    crate::tables::whoever_writes_cells_sweeps_the_table(
+        ground,
+        |ground, text| server(ground).query(text),
+        age,
+    )
+    .await;
 }
