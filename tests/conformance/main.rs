@@ -62,6 +62,7 @@ mod rwlock;
 mod sale;
 #[cfg(feature = "schedule")]
 mod schedule;
+mod second_look;
 mod semaphore;
 #[path = "../servers/mod.rs"]
 mod servers;
@@ -226,7 +227,10 @@ fn main() -> ExitCode {
             for (case, run) in group.cases {
                 let name = format!("{}::{}::{case}", setup.word, group.name);
                 let setup = Arc::clone(&setup);
-                trials.push(Trial::test(name, move || run_case(setup, &run)).with_ignored_flag(ignored));
+                let trial = Trial::test(name.clone(), move || {
+                    second_look::judge(&name, || run_case(Arc::clone(&setup), &run))
+                });
+                trials.push(trial.with_ignored_flag(ignored));
             }
         }
     }

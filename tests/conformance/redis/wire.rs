@@ -419,7 +419,7 @@ async fn any_faults_at_any_time_keep_the_promises(mut ground: Ground) {
             break;
         }
         let told = format!("{faults} faults, {sections} sections of {active} clients");
-        assert!(start.elapsed() < ms(50_000), "{told}");
+        assert!(start.elapsed() < ms(90_000), "{told}");
     }
     stop.store(true, Ordering::Release);
     for worker in workers {
@@ -427,7 +427,8 @@ async fn any_faults_at_any_time_keep_the_promises(mut ground: Ground) {
     }
     let proxies: Vec<Proxy> = hurting.into_iter().map(|hurting| hurting.join().expect("no panic")).collect();
     let over = Instant::now();
-    let guard = free_within(&near, ms(4000)).await;
+    // Whoever was handed the name and did not hear of it has three seconds.
+    let guard = free_within(&near, ms(8000)).await;
     took("the name is free after all that", over.elapsed());
     let sections = seen.lock().expect("no panic").clone();
     let summary = history::check(&sections, Rules { capacity: 1, rising_beyond: 0, fifo_beyond: None });

@@ -145,6 +145,12 @@ impl Cluster {
                 replica.command(&["INFO", "replication"]).text().contains("master_link_status:up")
             });
         }
+        // By gossip, which takes longer than the connection of a replica to its primary.
+        let replicas_known = |member: &Redis| {
+            let nodes = member.command(&["CLUSTER", "NODES"]).text();
+            nodes.lines().filter(|node| node.contains("slave ")).count() == PRIMARIES
+        };
+        until("all know who is a replica", || cluster.members.iter().all(replicas_known));
         cluster
     }
 
