@@ -22,6 +22,7 @@ if value then
   owner, bytes = string.sub(value, 56, 71), string.sub(value, 72)
 end
 if held ~= 0 and ends <= now then held, version, bytes = 0, 0, '' end
+if least_until <= now then least = 0 end
 
 local function save()
   local over_at = math.max(retry_at, least_until)
@@ -75,7 +76,7 @@ if loader ~= 1 or owner ~= arguments[2] then return answer(9) end
 if asked == 'store' then
   local stored = tonumber(arguments[4])
   local wanted = math.max(least, held ~= 0 and version or 0)
-  if stored > 0 and stored < wanted then
+  if stored < wanted then
     loader, owner, retry_at = 0, string.rep('\0', 16), now + arguments[8]
     save()
     return answer(10, 0, wanted)

@@ -102,6 +102,7 @@ impl Core {
             Ok(got) if got.version < at_least => Err(Failure::Behind { wanted: at_least }),
             got => got,
         }
+            Err(Failure::Behind { wanted }) => Err(Failure::Behind { wanted: wanted.max(at_least) }),
     }
 }
 

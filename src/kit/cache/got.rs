@@ -73,7 +73,8 @@ pub enum Failure {
     },
     /// So many loads are under way in this process that none could begin in time.
     Busy,
-    /// What the source gave is older than what was invalidated. It is a replica that lags behind.
+    /// What the source gave is older than what was invalidated or is there, or has no version. It
+    /// is a replica that lags behind, or gives no version to what was deleted.
     Behind {
         /// The version that is wanted.
         wanted: u64,
@@ -94,7 +95,8 @@ impl fmt::Display for Failure {
             Failure::Busy => f.write_str("too many loads are under way in this process; ask again later"),
             Failure::Behind { wanted } => write!(
                 f,
-                "the source gave a version before {wanted}, which was invalidated; load from its primary"
+                "the source gave no version, or one before {wanted}; load from its primary, and give a \
+                 version to what was deleted"
             ),
             Failure::TimedOut => f.write_str("it was not loaded in time; ask again later"),
             Failure::Engine(error) => fmt::Display::fmt(error, f),

@@ -261,7 +261,8 @@ impl Cache {
     /// # Errors
     ///
     /// [`Failure`] says why there is nothing: a load that failed, a pause after one, a limit, or
-    /// the engine.
+    /// the engine. [`Failure::Behind`]: what was loaded is older than what was invalidated or is
+    /// there, or has no version where one is known.
     ///
     /// # Cancel safety
     ///
@@ -281,7 +282,8 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// As [`Cache::get`], and [`Failure::Behind`] if the source has only earlier versions.
+    /// As [`Cache::get`], and [`Failure::Behind`] if the source has only earlier versions, or
+    /// nothing to which it gives a version.
     ///
     /// # Cancel safety
     ///
@@ -335,7 +337,8 @@ impl Cache {
         answers.into_iter().map(|(_, got)| got).collect()
     }
 
-    /// Forgets the value of a name: to be called after the source was changed.
+    /// Forgets the value of a name: to be called after the source was changed. The version of an
+    /// earlier [`Cache::invalidate_version`] is still remembered.
     ///
     /// When it returns, nobody gets a value of before from the shared level, and what is being
     /// loaded is not kept. Other processes' memories are told; if they do not hear it they forget
@@ -356,6 +359,11 @@ impl Cache {
 
     /// The same for a source with versions: forgets the value unless it has at least this version,
     /// and keeps no earlier one from now on, whoever loads it.
+    ///
+    /// "None" without a version counts as earlier, for [`Cache::versions_kept_for`]. So after a
+    /// deletion invalidate with the version of the deletion, and let the loader give one that is as
+    /// high to "none" ([`Loaded::none`]). If it gives none, callers are told [`Failure::Behind`]
+    /// until the version is forgotten.
     ///
     /// It can be repeated, and come late, without harm: a newer value stays.
     ///

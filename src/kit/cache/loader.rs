@@ -24,6 +24,11 @@ impl Loaded {
     }
 
     /// The source has nothing of this name. That is remembered too, for a time of its own.
+    ///
+    /// A source with versions should give one to this too ([`Loaded::version`]): of a row that says
+    /// that it was deleted, or the position in the log up to which the source has read. Without one
+    /// it is not stored in place of what has a version, nor while the version of an invalidation is
+    /// remembered, because a replica that lags behind a new row has none of it either.
     pub fn none() -> Loaded {
         Loaded { value: None, version: 0 }
     }
@@ -32,7 +37,8 @@ impl Loaded {
     /// as a row's version or a log's position does, below 2^52.
     ///
     /// With it, [`Cache::invalidate_version`](super::Cache::invalidate_version) also protects from
-    /// a source that lags behind, as a replica does.
+    /// a source that lags behind, as a replica does. Give it to everything that the source has, and
+    /// to what was deleted from it: what has no version counts as older than what has one.
     #[must_use]
     pub fn version(mut self, version: u64) -> Loaded {
         self.version = version;

@@ -35,7 +35,8 @@ pub enum Ask {
         owner: u128,
         /// What: `None` if the source has nothing of this name.
         value: Option<Vec<u8>>,
-        /// Its version in the source; 0 if that has none.
+        /// Its version in the source; 0 if that has none. It is compared all the same: what has no
+        /// version is older than what has one.
         version: u64,
         /// For how long it is fresh.
         fresh: Duration,
@@ -142,6 +143,10 @@ impl Ask {
         if entry.held != Held::Nothing && entry.ends <= now {
             entry = Entry { held: Held::Nothing, version: 0, bytes: Cow::Borrowed(&[]), ..entry };
         }
+        if entry.least_until <= now {
+            // Something else may have kept the cell. What has no version can be stored again.
+            entry.least = 0;
+        }
         match self {
             Ask::Look { owner, lease, may_load, at_least, early } => {
                 let usable = entry.held != Held::Nothing && entry.version >= *at_least;
@@ -178,7 +183,8 @@ impl Ask {
                 }
                 let has = if entry.held == Held::Nothing { 0 } else { entry.version };
                 let least = entry.least.max(has);
-                if *version > 0 && *version < least {
+                // Also if it has no version: a replica that lacks a row has none of it.
+                if *version < least {
                     let retry_at = now + micros(*pause);
                     let (loader, owner) = (Loader::Nobody, 0);
                     return (Some(Entry { loader, owner, retry_at, ..entry }), Answer::Older(least));

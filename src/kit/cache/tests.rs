@@ -4,8 +4,10 @@
 //! The world has a source whose versions are its values, writers that change it and then
 //! invalidate, readers that look, load and store, leases that are lost, loads that fail, answers
 //! that are lost and calls that are made again, and for sources with versions a replica that lags
-//! behind. What must hold: what a reader finds is not older than the last invalidation that was
-//! acknowledged before it looked. The memories of processes have a model of their own, in
+//! behind. Such a source may also begin without the row, so that the replica has none of it, and
+//! may have it deleted later. What must hold: what a reader finds is not older than the last
+//! invalidation that was acknowledged before it looked, and what is stored is not of an earlier
+//! version than what it replaces. The memories of processes have a model of their own, in
 //! `tests/local.rs`.
 
 mod local;
@@ -39,6 +41,10 @@ enum Fault {
     InvalidatedFirst,
     /// A store that is asked for again, because its answer was lost, is taken without a look.
     RepeatedStore,
+    /// "None" without a version is not compared with what was invalidated.
+    NoneAfterInvalidation,
+    /// Nor with what is there.
+    NoneOverValue,
 }
 
 /// The ways of a step that is carried out and whose answer is lost.
@@ -72,6 +78,8 @@ enum Writing {
 struct World {
     fault: Fault,
     versioned: bool,
+    /// The source begins with nothing, which has no version. Even versions are deletions.
+    begins_empty: bool,
     now: Micros,
     cell: Option<(Vec<u8>, Micros)>,
     source: u64,
@@ -101,6 +109,7 @@ impl World {
         World {
             fault,
             versioned,
+            begins_empty: false,
             now: 1000,
             cell: None,
             source: 1,
@@ -117,6 +126,31 @@ impl World {
             behind: 0,
             lost: 0,
         }
+    }
+
+    /// The same, with a source that begins with nothing.
+    fn from_nothing(self) -> World {
+        World { begins_empty: true, source: 0, replica: 0, ..self }
+    }
+
+    /// What the source has at a version.
+    fn value(&self, version: u64) -> Option<Vec<u8>> {
+        let none = self.begins_empty && version.is_multiple_of(2);
+        (!none).then(|| version.to_be_bytes().to_vec())
+    }
+
+    /// What is stored, whether it has ended or not.
+    fn entry(&self) -> Option<super::entry::Entry<'_>> {
+        let live = self.cell.as_ref().filter(|(_, ends)| *ends > self.now);
+        live.and_then(|(bytes, _)| super::entry::decode(bytes))
+    }
+
+    /// The version of what is held.
+    fn held(&self) -> u64 {
+        let held = |entry: &super::entry::Entry<'_>| {
+            entry.held != super::entry::Held::Nothing && entry.ends > self.now
+        };
+        self.entry().filter(held).map_or(0, |entry| entry.version)
     }
 
     /// The same, and so many answers may be lost.
@@ -249,8 +283,13 @@ impl World {
                 self.actors[number] = Actor::Reader { owner, state };
                 let Some(found) = found else { return true };
                 self.served += 1;
-                let value = found.value.expect("the source has it");
-                let version = u64::from_be_bytes(value.try_into().expect("a number"));
+                let version = match found.value {
+                    Some(value) => u64::from_be_bytes(value.try_into().expect("a number")),
+                    None => {
+                        assert!(self.begins_empty, "the source has it");
+                        found.version
+                    }
+                };
                 version >= self.acknowledged
             }
             Actor::Reader { owner, state: Reading::Loads } => {
@@ -268,26 +307,33 @@ impl World {
             }
             Actor::Reader { owner, state: state @ (Reading::Stores(read) | Reading::StoresAgain(read)) } => {
                 let (asked, mut owner) = (owner, owner);
-                let live = self.cell.as_ref().filter(|(_, ends)| *ends > self.now);
-                let entry = live.and_then(|(bytes, _)| super::entry::decode(bytes));
+                let named = self.entry().map(|entry| entry.owner);
                 let again = matches!(state, Reading::StoresAgain(_));
-                match (self.fault, &entry) {
-                    (Fault::AnybodyStores, Some(entry)) => owner = entry.owner,
+                match (self.fault, named) {
+                    (Fault::AnybodyStores, Some(named)) => owner = named,
                     (Fault::EmptyTakesAll | Fault::AnybodyStores, None) => {
                         self.let_load(owner);
                     }
                     (Fault::RepeatedStore, _) if again => self.let_load(owner),
                     _ => {}
                 }
+                let held = self.held();
+                let known = if read == 0 { self.forget_versions(owner) } else { None };
                 let answer = self.apply(Ask::Store {
                     owner,
-                    value: Some(read.to_be_bytes().to_vec()),
+                    value: self.value(read),
                     version: if self.versioned { read } else { 0 },
                     fresh: FRESH,
                     stale: STALE,
                     cost: 1,
                     pause: Duration::from_micros(3),
                 });
+                if let Some(known) = known {
+                    self.remember_versions(known, &answer);
+                }
+                if self.versioned && self.held() < held {
+                    return false;
+                }
                 if lost {
                     self.actors[number] = Actor::Reader { owner: asked, state: Reading::StoresAgain(read) };
                     return true;
@@ -330,6 +376,34 @@ impl World {
         }
     }
 
+    /// Takes from the cell what a wrong rule does not compare with: the version of the last
+    /// invalidation, and of what is held.
+    fn forget_versions(&mut self, owner: u128) -> Option<(u64, u64)> {
+        let (bytes, ends) = self.cell.clone()?;
+        let mut entry = super::entry::decode(&bytes)?;
+        if entry.loader != super::entry::Loader::Loads || entry.owner != owner {
+            return None;
+        }
+        let known = (entry.least, entry.version);
+        match self.fault {
+            Fault::NoneAfterInvalidation => entry.least = 0,
+            Fault::NoneOverValue => entry.version = 0,
+            _ => return None,
+        }
+        self.cell = Some((entry.encode(), ends));
+        Some(known)
+    }
+
+    fn remember_versions(&mut self, (least, version): (u64, u64), answer: &Answer) {
+        let Some((bytes, ends)) = self.cell.clone() else { return };
+        let Some(mut entry) = super::entry::decode(&bytes) else { return };
+        entry.least = least;
+        if *answer != Answer::Done {
+            entry.version = version;
+        }
+        self.cell = Some((entry.encode(), ends));
+    }
+
     /// The cell waits for this owner's load.
     fn let_load(&mut self, owner: u128) {
         let (loader, loads_until) = (super::entry::Loader::Loads, self.now + 5);
@@ -340,7 +414,7 @@ impl World {
     fn invalidate(&mut self, version: u64) {
         let version = if self.versioned { version } else { 0 };
         // A replica lags behind for a shorter time than versions are kept.
-        let answer = self.apply(Ask::Invalidate { version, kept: Duration::from_micros(1000) });
+        let answer = self.apply(Ask::Invalidate { version, kept: Duration::from_secs(1) });
         assert_eq!(answer, Answer::Done);
     }
 }
@@ -416,6 +490,15 @@ fn no_order_of_events_serves_what_was_invalidated() {
         interleavings += seen.interleavings;
         steps += seen.steps;
     }
+    // A row is inserted, and deleted.
+    for (readers, writes, jumps, looks, losses) in [(2, 1, 1, 3, 0), (2, 2, 0, 3, 0), (2, 1, 0, 3, losses)] {
+        let world = World::new(Fault::None, true, readers, writes, jumps, looks).from_nothing();
+        let seen = explored(&world.losing(losses));
+        assert_eq!(seen.broken, None, "from nothing: {readers} {writes} {jumps} {looks} {losses}");
+        assert!(seen.served > 0 && seen.stored > 0 && seen.behind > 0, "{seen:?}");
+        interleavings += seen.interleavings;
+        steps += seen.steps;
+    }
     println!("{interleavings} orders of events, {steps} steps");
     assert!(interleavings >= 100_000, "{interleavings}");
 }
@@ -436,6 +519,11 @@ fn every_known_fault_is_found() {
         println!("{fault:?}: {found:?}");
         assert!(found.is_some(), "{fault:?} was not found");
     }
+    for fault in [Fault::NoneAfterInvalidation, Fault::NoneOverValue] {
+        let found = explored(&World::new(fault, true, 2, 1, 1, 4).from_nothing()).broken;
+        println!("{fault:?}: {found:?}");
+        assert!(found.is_some(), "{fault:?} was not found");
+    }
 }
 
 /// Long runs with more of everything, by chance.
@@ -451,6 +539,9 @@ fn long_runs_serve_nothing_that_was_invalidated() {
             usize::try_from(super::hash::mix(chance) % below as u64).expect("small")
         };
         let mut world = World::new(Fault::None, seed % 2 == 0, 5, 20, 30, 150).losing(20);
+        if seed % 4 == 0 {
+            world = world.from_nothing();
+        }
         let mut path = Vec::new();
         loop {
             let choices = world.choices();

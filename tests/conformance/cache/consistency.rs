@@ -2,7 +2,7 @@
 
 use std::task::Poll;
 
-use leasehold::kit::cache::{Comparison, Failure, Origin};
+use leasehold::kit::cache::{Cache, Comparison, Failure, Origin};
 use tokio::task::JoinSet;
 
 use super::{Source, caches, told, value};
@@ -28,6 +28,7 @@ pub(super) fn group() -> Group {
             a_local_value_is_forgotten_by_whoever_invalidates,
             a_local_value_is_forgotten_in_time_if_nobody_tells,
             versions_keep_out_a_source_that_lags,
+            versions_keep_out_a_source_that_lacks_the_row,
             a_late_invalidation_leaves_what_is_newer,
             whoever_has_written_reads_no_earlier_version,
             differences_are_found,
@@ -311,6 +312,46 @@ async fn versions_keep_out_a_source_that_lags(mut ground: Ground) {
     // An entry that is there is not replaced by an older one either.
     let shown = lags.compare("k", patient / 600).await.expect("an answer");
     assert_eq!(shown, Comparison::Different);
+}
+
+async fn versions_keep_out_a_source_that_lacks_the_row(mut ground: Ground) {
+    let (one, two) = (ground.client().await, ground.client().await);
+    // A replica that has heard of none of the rows.
+    let (primary, replica) = (Source::default(), Source::default());
+    let short = |cache: Cache| cache.pause(ms(50)).and_then(|cache| cache.stale_for(ms(600_000)));
+    let lags = short(replica.cache(&one, ms(300))).expect("in range");
+    let fresh = short(primary.cache(&two, ms(300))).expect("in range");
+    // A row is inserted.
+    primary.set_version("k", "new", 1);
+    fresh.invalidate_version("k", 1).await.expect("an answer");
+    let behind = lags.get("k").await;
+    assert!(matches!(behind, Err(Failure::Behind { wanted: 1 })), "{behind:?}");
+    until("the primary is asked", async || fresh.get("k").await.is_ok()).await;
+    // It is stale soon, and then the replica is asked again and again. Nothing was invalidated.
+    primary.set_version("other", "new", 8);
+    until("the primary is asked", async || fresh.get("other").await.is_ok()).await;
+    let before = lags.figures().behind;
+    until("the replica is asked", async || {
+        assert_eq!(value(lags.get("k").await), "new");
+        assert_eq!(value(lags.get("other").await), "new");
+        lags.figures().behind >= before + 4
+    })
+    .await;
+    // It is deleted, and that has a version too.
+    primary.delete_version("k", 2);
+    fresh.invalidate_version("k", 2).await.expect("an answer");
+    let behind = lags.get("k").await;
+    assert!(matches!(behind, Err(Failure::Behind { wanted: 2 })), "{behind:?}");
+    until("the primary is asked", async || fresh.get("k").await.is_ok()).await;
+    for cache in [&lags, &fresh] {
+        let got = cache.get_at_least("k", 2).await.expect("it is known that there is none");
+        assert_eq!((got.value(), got.version()), (None, 2));
+    }
+    // What has no version is taken when the version of the invalidation is forgotten.
+    let forgets = fresh.clone().versions_kept_for(ms(300)).expect("in range");
+    forgets.invalidate_version("gone", 3).await.expect("an answer");
+    until("it is forgotten", async || lags.get("gone").await.is_ok()).await;
+    assert_eq!(value(lags.get("gone").await), "(none)");
 }
 
 async fn a_late_invalidation_leaves_what_is_newer(mut ground: Ground) {

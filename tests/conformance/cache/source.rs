@@ -16,7 +16,7 @@ use crate::bench::ms;
 pub(crate) struct Source(Arc<Inside>);
 
 struct Inside {
-    values: Mutex<HashMap<String, (String, u64)>>,
+    values: Mutex<HashMap<String, (Option<String>, u64)>>,
     loads: AtomicU32,
     /// How many loads run now, and the most that ever did.
     running: AtomicU32,
@@ -45,7 +45,16 @@ impl Source {
     }
 
     pub(crate) fn set_version(&self, name: &str, value: &str, version: u64) {
-        self.0.values.lock().expect("no panic").insert(name.to_owned(), (value.to_owned(), version));
+        self.insert(name, (Some(value.to_owned()), version));
+    }
+
+    /// From now on there is none, and that has a version.
+    pub(crate) fn delete_version(&self, name: &str, version: u64) {
+        self.insert(name, (None, version));
+    }
+
+    fn insert(&self, name: &str, row: (Option<String>, u64)) {
+        self.0.values.lock().expect("no panic").insert(name.to_owned(), row);
     }
 
     /// How many loads have read.
@@ -89,7 +98,8 @@ impl Source {
             return Err("the source is down".into());
         }
         Ok(match read {
-            Some((value, version)) => Loaded::value(value).version(version),
+            Some((Some(value), version)) => Loaded::value(value).version(version),
+            Some((None, version)) => Loaded::none().version(version),
             None => Loaded::none(),
         })
     }
