@@ -40,6 +40,8 @@ impl Landed {
     fn suits(&self, started: Moment, at_least: u64) -> bool {
         match &self.outcome.got {
             Ok(got) => self.outcome.as_of > started && got.version >= at_least,
+            // Others have waited for a shorter time.
+            Err(Failure::TimedOut) => false,
             // One that wanted a later version may have failed for that reason alone.
             Err(_) => self.outcome.as_of >= started && self.at_least <= at_least,
         }
@@ -100,9 +102,9 @@ impl Core {
         self.counters.got(&outcome);
         match outcome.got {
             Ok(got) if got.version < at_least => Err(Failure::Behind { wanted: at_least }),
+            Err(Failure::Behind { wanted }) => Err(Failure::Behind { wanted: wanted.max(at_least) }),
             got => got,
         }
-            Err(Failure::Behind { wanted }) => Err(Failure::Behind { wanted: wanted.max(at_least) }),
     }
 }
 

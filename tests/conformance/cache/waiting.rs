@@ -16,6 +16,7 @@ pub(super) fn group() -> Group {
         caches,
         [
             a_caller_waits_only_so_long,
+            every_caller_waits_for_its_own_time,
             a_caller_that_leaves_takes_nothing_from_the_others,
             a_long_load_keeps_its_name,
             whoever_loads_and_dies_is_replaced,
@@ -42,6 +43,30 @@ async fn a_caller_waits_only_so_long(mut ground: Ground) {
     assert_eq!(soon("the value", first).await.expect("no panic"), "v");
     until("it is there", async || brief.get("k").await.is_ok()).await;
     assert_eq!(source.loads(), 1);
+}
+
+async fn every_caller_waits_for_its_own_time(mut ground: Ground) {
+    const LIMIT: Duration = ms(1000);
+    let (one, two) = (ground.client().await, ground.client().await);
+    let source = Source::default();
+    source.hold();
+    let one = source.cache(&one, ms(60_000));
+    let loading = tokio::spawn(async move { told(one.get("k").await) });
+    until("it is loaded", async || source.loads() == 1).await;
+    let waits = source.cache(&two, ms(60_000)).wait_limit(LIMIT).expect("in range");
+    let mut callers = JoinSet::new();
+    for _ in 0..4 {
+        let (begun, waits) = (Instant::now(), waits.clone());
+        callers.spawn(async move { (waits.get("k").await, begun.elapsed()) });
+        // The next one comes later, and stands in line behind it.
+        until("it is later", async || begun.elapsed() >= ms(100)).await;
+    }
+    for (got, waited) in soon("all are told", callers.join_all()).await {
+        assert!(matches!(got, Err(Failure::TimedOut)), "{got:?}");
+        assert!(waited >= LIMIT, "told after {waited:?}");
+    }
+    source.go_on();
+    assert_eq!(soon("the value", loading).await.expect("no panic").1, Origin::Loaded);
 }
 
 async fn a_caller_that_leaves_takes_nothing_from_the_others(mut ground: Ground) {
