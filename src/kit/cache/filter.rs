@@ -5,10 +5,10 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use std::{fmt, slice};
 
-use fastbloom::{AtomicBloomFilter, BloomFilter};
+use fastbloom::AtomicBloomFilter;
 
-use super::filter_build::Build;
-use super::filter_rule::{Add, Added, Begin, Head, WORDS, decode_part, in_part, part_of};
+use super::filter_build::{Build, Part};
+use super::filter_rule::{Add, Added, Begin, Head, WORDS, decode_part, generation, in_part, part_of};
 use super::hash::hash;
 use crate::client::Client;
 use crate::client::watch::Awaited;
@@ -39,6 +39,8 @@ pub(super) struct Inner {
     pub(super) client: Client,
     pub(super) name: String,
     copy: RwLock<Option<Arc<Copy>>>,
+    /// Held by whoever brings the copy up to date: of two, the later could put an older one there.
+    refreshing: tokio::sync::Mutex<()>,
     /// When that was confirmed last, in microseconds of the client's clock.
     confirmed: AtomicU64,
     reads: AtomicBool,
@@ -71,10 +73,11 @@ impl Client {
             client: self.clone(),
             name: name.as_ref().to_owned(),
             copy: RwLock::default(),
+            refreshing: tokio::sync::Mutex::default(),
             confirmed: AtomicU64::new(0),
             reads: AtomicBool::new(false),
         };
-        inner.part_cell(u64::MAX, u32::MAX)?;
+        inner.part_cell(u128::MAX, u32::MAX)?;
         Ok(Filter(Arc::new(inner)))
     }
 }
@@ -166,9 +169,8 @@ impl Filter {
         let (now, head) = self.0.head().await?;
         let head = head.ok_or_else(|| self.0.lost())?;
         let (before, count) = ((head.generation, head.parts), head.count);
-        let generation = now.max(head.generation + 1);
-        let part = || BloomFilter::from_vec(vec![0; WORDS]).hashes(hashes);
-        let parts = (0..parts).map(|_| part()).collect();
+        let generation = generation(now, head.generation, crate::random::number()?);
+        let parts = (0..parts).map(|_| Part::new(hashes)).collect();
         Ok(Build { filter: self.clone(), generation, hashes, parts, count, before })
     }
 
@@ -199,9 +201,9 @@ impl Inner {
         self.client.name(Family::Cell, &(cells::cell("cache-filter/", &self.name) + "/head"))
     }
 
-    pub(super) fn part_cell(&self, generation: u64, part: u32) -> Result<Name> {
+    pub(super) fn part_cell(&self, generation: u128, part: u32) -> Result<Name> {
         let text = cells::cell("cache-filter/", &self.name);
-        self.client.name(Family::Cell, &format!("{text}/{generation}/{part}"))
+        self.client.name(Family::Cell, &format!("{text}/{generation:032x}/{part}"))
     }
 
     pub(super) fn lost(&self) -> Error {
@@ -221,6 +223,7 @@ impl Inner {
 
     /// Brings the copy up to date.
     pub(super) async fn refresh(&self) -> Result<()> {
+        let _alone = self.refreshing.lock().await;
         // From before the question: additions after it are not in the answer.
         let asked = self.client.inner.clock.now();
         let head = self.head().await?.1;
@@ -255,7 +258,9 @@ impl Inner {
             }));
         }
         let count = AtomicU64::new(head.count);
-        Ok(Copy { head, count, parts })
+        let copy = Copy { head, count, parts };
+        copy.head.unsettled.iter().for_each(|hash| copy.insert(*hash));
+        Ok(copy)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Filters of the names that exist.
 
+use std::task::{Context, Poll, Waker};
+
 use leasehold::kit::cache::{Failure, Origin};
 
 use super::{Source, caches, told, value};
@@ -17,6 +19,7 @@ pub(super) fn group() -> Group {
             names_that_do_not_exist_are_not_loaded,
             what_is_added_is_known_to_all,
             what_is_added_while_it_is_built_is_in_it,
+            a_build_ends_while_names_are_added_all_the_time,
             a_part_that_is_missing_refuses_nobody,
             a_copy_that_is_not_confirmed_refuses_nobody,
             whoever_wants_a_version_is_not_refused,
@@ -111,6 +114,43 @@ async fn what_is_added_while_it_is_built_is_in_it(mut ground: Ground) {
     assert!(fresh.load().await.expect("an answer"));
     assert!(new.iter().all(|name| fresh.may_have(name)));
     assert!(!fresh.may_have("nobody") || !fresh.may_have("nobody else"));
+}
+
+async fn a_build_ends_while_names_are_added_all_the_time(mut ground: Ground) {
+    let options = ground.options();
+    let (client, wire) = ground.client_on_wire(options).await;
+    let adds = ground.client().await.filter("users").expect("a filter");
+    let filter = client.filter("users").expect("a filter");
+    // Of so many parts that they are written in several calls.
+    let mut build = filter.build(80_000, 0.001).await.expect("an answer");
+    build.insert("first");
+    wire.set(Fault::Stutter);
+    let mut added = vec!["first".to_owned()];
+    let mut finishing = std::pin::pin!(build.finish());
+    let mut calls = wire.calls();
+    let finished = loop {
+        let mut context = Context::from_waker(Waker::noop());
+        if let Poll::Ready(finished) = finishing.as_mut().poll(&mut context) {
+            break finished;
+        }
+        // One is added before each of its calls is carried out.
+        if wire.calls() > calls {
+            calls = wire.calls();
+            let new = format!("user{}", added.len());
+            adds.add(&new).await.expect("an answer");
+            added.push(new);
+            assert!(added.len() < 100, "it does not end");
+        }
+        tokio::time::sleep(ms(1)).await;
+    };
+    wire.set(Fault::None);
+    assert!(finished.expect("an answer"));
+    assert!(added.len() > 5, "{}", added.len());
+    for filter in [&filter, &adds, &ground.client().await.filter("users").expect("a filter")] {
+        assert!(filter.load().await.expect("an answer"));
+        assert!(added.iter().all(|name| filter.may_have(name)));
+        assert!(!filter.may_have("nobody") || !filter.may_have("nobody else"));
+    }
 }
 
 async fn a_part_that_is_missing_refuses_nobody(mut ground: Ground) {
