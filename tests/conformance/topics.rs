@@ -4,7 +4,7 @@ mod faults;
 
 use std::time::Duration;
 
-use leasehold::engine::{CellValue, Swap, Write};
+use leasehold::engine::{CellValue, Engine, Swap, Write};
 use leasehold::kit::topics::{Cursor, Delivery, From, LONGEST_MESSAGE, Subscriber, Topic};
 use leasehold::{Client, Error};
 use tokio::task::JoinSet;
@@ -32,6 +32,8 @@ fn group() -> Group {
             a_subscriber_that_was_away_gets_what_it_missed,
             what_is_not_kept_any_more_is_a_gap,
             what_is_too_old_is_a_gap,
+            messages_are_kept_as_long_as_their_publisher_says,
+            what_was_read_is_delivered_before_a_gap,
             a_gap_of_many_is_found_quickly,
             the_oldest_message_is_where_a_new_subscriber_can_begin,
             a_topic_that_the_store_forgot_is_a_gap,
@@ -76,6 +78,12 @@ async fn message(subscriber: &mut Subscriber) -> String {
 
 async fn nothing_more(subscriber: &mut Subscriber) {
     not_within(ms(20), "a message came", subscriber.next()).await;
+}
+
+async fn delete(engine: &dyn Engine, cell: &str) {
+    let name = name(cell);
+    let version = engine.read(std::slice::from_ref(&name)).await.expect("a cell").cells[0].version;
+    engine.swap(vec![Swap { name, version, write: Write::Delete }]).await.expect("an answer");
 }
 
 async fn everybody_gets_every_message_in_order(mut ground: Ground) {
@@ -252,6 +260,48 @@ async fn what_is_too_old_is_a_gap(mut ground: Ground) {
     assert!(matches!(next(&mut again).await, Delivery::Gap { missed: Some(4), .. }));
 }
 
+async fn messages_are_kept_as_long_as_their_publisher_says(mut ground: Ground) {
+    let (client, engine) = (ground.client().await, ground.engine().await);
+    let brief = |topic: Topic| topic.keep_for(ms(300));
+    let (long, short) = (topic(&client), brief(topic(&client)));
+    for number in 0..40 {
+        // Also those of segments that the other one began.
+        let topic = if number == 0 || number % 8 == 3 { &long } else { &short };
+        publish(topic, number.to_string()).await;
+    }
+    let other = brief(client.topic("y").expect("a name"));
+    publish(&other, "").await;
+    until("that one is over", async || {
+        engine.list_cells("topics/{y}/", None, 10).await.expect("a list").is_empty()
+    })
+    .await;
+    let mut subscriber = subscribe(&long, From::Oldest).await;
+    for number in 0..40 {
+        assert_eq!(message(&mut subscriber).await, number.to_string());
+    }
+}
+
+async fn what_was_read_is_delivered_before_a_gap(mut ground: Ground) {
+    let (topic, engine) = (topic(&ground.client().await), ground.engine().await);
+    let cursor = publish(&topic, "0").await;
+    for number in 1..300 {
+        publish(&topic, number.to_string()).await;
+    }
+    // In the middle, as a store may lose them.
+    for segment in 1..10 {
+        delete(&*engine, &format!("topics/{{x}}/{segment}")).await;
+    }
+    let mut subscriber = subscribe(&topic, From::Cursor(cursor)).await;
+    for number in 1..16 {
+        assert_eq!(message(&mut subscriber).await, number.to_string());
+    }
+    let gap = next(&mut subscriber).await;
+    assert!(matches!(gap, Delivery::Gap { missed: Some(144), .. }), "{gap:?}");
+    for number in 160..300 {
+        assert_eq!(message(&mut subscriber).await, number.to_string());
+    }
+}
+
 async fn a_gap_of_many_is_found_quickly(mut ground: Ground) {
     let topic = topic(&ground.client().await).keep(16);
     let cursor = publish(&topic, "0").await;
@@ -287,8 +337,7 @@ async fn a_topic_that_the_store_forgot_is_a_gap(mut ground: Ground) {
     let cursor = From::Cursor(subscriber.cursor());
     let engine = ground.engine().await;
     for cell in engine.list_cells("", None, 10).await.expect("a list") {
-        let version = engine.read(std::slice::from_ref(&cell)).await.expect("a cell").cells[0].version;
-        engine.swap(vec![Swap { name: cell, version, write: Write::Delete }]).await.expect("an answer");
+        delete(&*engine, cell.as_str()).await;
     }
     publish(&topic, "new").await;
     let mut subscriber = subscribe(&topic, cursor).await;

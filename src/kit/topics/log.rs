@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::claim::Micros;
 use crate::error::Error;
 use crate::kit::bytes::{Reader, Writer};
 
@@ -47,6 +48,8 @@ impl Head {
 pub(super) struct Segment {
     /// That of the topic when the first of them was published.
     pub(super) epoch: u64,
+    /// No message in it, or before it, was to be kept for longer than until then.
+    pub(super) until: Micros,
     /// How many at the beginning of the segment are not there any more.
     pub(super) missing: u64,
     pub(super) messages: Vec<Vec<u8>>,
@@ -59,7 +62,7 @@ impl Segment {
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer::new(MESSAGES).bytes(&self.epoch.to_be_bytes());
+        let mut writer = Writer::new(MESSAGES).bytes(&self.epoch.to_be_bytes()).wide(self.until);
         writer.short(self.missing);
         for message in &self.messages {
             writer.short(message.len() as u64);
@@ -70,8 +73,8 @@ impl Segment {
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Segment> {
         let mut reader = Reader::new(bytes, MESSAGES)?;
-        let (epoch, missing) = (long(&mut reader)?, reader.short()?);
-        let mut segment = Segment { epoch, missing, messages: Vec::new() };
+        let (epoch, until, missing) = (long(&mut reader)?, reader.wide()?, reader.short()?);
+        let mut segment = Segment { epoch, until, missing, messages: Vec::new() };
         while !reader.is_empty() {
             let length = usize::try_from(reader.short()?).ok()?;
             segment.messages.push(reader.bytes(length)?.to_vec());

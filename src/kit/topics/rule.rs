@@ -11,6 +11,8 @@ use crate::kit::bytes::{Reader, Writer};
 /// The head is kept for so much longer than messages: whoever has read all of them is not told of a
 /// gap because nothing was published for a while.
 const HEAD_KEPT: Duration = Duration::from_secs(400 * 24 * 60 * 60);
+/// No message is kept for longer, so that times stay in range.
+const LONGEST_KEPT: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
 
 /// Publishes a message. Over the head, the segment that the message is believed to belong to, the
 /// one after it, and the one that is given up when that begins.
@@ -21,7 +23,7 @@ pub(super) struct Publish {
     /// Of the topic, if it begins now.
     pub(super) epoch: u64,
     pub(super) message: Vec<u8>,
-    /// How long messages are kept.
+    /// How long this message is kept.
     pub(super) kept: Duration,
 }
 
@@ -36,7 +38,7 @@ pub(super) enum Published {
 }
 
 impl Publish {
-    fn decide(&self, values: &[Option<&[u8]>]) -> Option<(Vec<Write>, Published)> {
+    fn decide(&self, values: &[Option<&[u8]>], now: Micros) -> Option<(Vec<Write>, Published)> {
         let new = Head { epoch: self.epoch, next: 0 };
         let head = values.first()?.map_or(Some(new), Head::decode)?;
         let segment = segment_of(head.next);
@@ -50,13 +52,21 @@ impl Publish {
             found.epoch == head.epoch && found.missing + found.messages.len() as u64 == begins
         };
         // What was in this segment before may have expired.
-        let nothing = Segment { epoch: head.epoch, missing: begins, messages: Vec::new() };
+        let nothing = Segment { epoch: head.epoch, until: 0, missing: begins, messages: Vec::new() };
         let mut written = found.filter(whole).unwrap_or(nothing);
+        // Others may keep their messages for longer: their segment, and those after it, because
+        // subscribers look for the first that is kept and take it that all later ones are.
+        let before = if place == 2 { values.get(1).copied().flatten() } else { None };
+        let before = before.and_then(Segment::decode).filter(|before| before.epoch == head.epoch);
+        let kept = self.kept.min(LONGEST_KEPT);
+        let until = now.saturating_add(u64::try_from(kept.as_micros()).ok()?);
+        written.until = until.max(written.until).max(before.map_or(0, |before| before.until));
         written.messages.push(self.message.clone());
         let next = Head { next: head.next + 1, ..head };
+        let lives = Duration::from_micros(written.until - now);
         let mut writes = vec![Write::Keep; 4];
-        writes[0] = put(next.encode(), self.kept + HEAD_KEPT);
-        writes[place] = put(written.encode(), self.kept);
+        writes[0] = put(next.encode(), lives + HEAD_KEPT);
+        writes[place] = put(written.encode(), lives);
         if place == 2 && values.get(3).copied().flatten().is_some() {
             writes[3] = Write::Delete;
         }
@@ -70,8 +80,8 @@ fn put(bytes: Vec<u8>, lives: Duration) -> Write {
 }
 
 impl Rule for Publish {
-    fn step(&self, values: &[Option<&[u8]>], _now: Micros) -> Decision {
-        let (writes, answer) = self.decide(values).unwrap_or((Vec::new(), Published::Foreign));
+    fn step(&self, values: &[Option<&[u8]>], now: Micros) -> Decision {
+        let (writes, answer) = self.decide(values, now).unwrap_or((Vec::new(), Published::Foreign));
         let answer = match answer {
             Published::Foreign => Writer::new(0),
             Published::Yes(cursor) => {

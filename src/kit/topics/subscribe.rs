@@ -149,10 +149,13 @@ impl Awaited for Look<'_> {
         let Some(head) = head else { return Ok(None) };
         let mut ready = deliver(self.cursor, head, first, &segments);
         let last = segment_of(head.next.max(1) - 1);
-        // All that was read is gone, and there is more: the first that is kept may be far away.
-        let far =
+        // What was read last is gone, and there is more: the first that is kept may be far away.
+        let goes_on =
             matches!(ready.back(), Some(Delivery::Gap { missed: Some(_), .. })) && first + count <= last;
-        if far {
+        if goes_on && ready.len() > 1 {
+            // The next look finds the whole gap. What is before it is delivered first.
+            ready.pop_back();
+        } else if goes_on {
             let kept = self.first_kept(head.epoch, first + count, last).await?;
             let (newer, segments) = self.read(kept, AT_ONCE).await?;
             if newer.is_none_or(|newer| newer.epoch != head.epoch) {

@@ -37,7 +37,8 @@ impl Store {
                 (_, Write::Keep) => {}
                 (0, Write::Put(put)) => self.head = Some(put.bytes),
                 (cell, Write::Put(put)) => {
-                    self.segments.insert(cells[cell - 1], (put.bytes, now + kept));
+                    let lives = u64::try_from(put.lives.as_micros()).expect("short");
+                    self.segments.insert(cells[cell - 1], (put.bytes, now + lives));
                 }
                 (cell, Write::Delete) => panic!("cell {cell} is deleted"),
             }
@@ -69,11 +70,16 @@ proptest! {
         let (mut published, mut guess) = (0_u64, 0);
         let mut cursor = Cursor { epoch: 0, next: 0 };
         let mut seen = 0_u64;
+        // Until when each message is kept.
+        let mut promised = Vec::new();
         for (act, time, off) in acts {
             match act {
                 0..6 => loop {
-                    match store.publish(published, guess, 200) {
+                    // Publishers do not agree.
+                    let kept = [20, 200, 1000][time as usize % 3];
+                    match store.publish(published, guess, kept) {
                         Published::Yes(after) => {
+                            promised.push(store.now + kept);
                             published += 1;
                             prop_assert_eq!(after, Cursor { epoch: 7, next: published });
                             guess = segment_of(published.max(1) - 1).saturating_sub(off);
@@ -95,7 +101,12 @@ proptest! {
                                 prop_assert_eq!(&message.data, &seen.to_be_bytes());
                                 seen += 1;
                             }
-                            Delivery::Gap { missed, .. } => seen += missed.expect("known"),
+                            Delivery::Gap { missed, .. } => {
+                                let missed = seen..seen + missed.expect("known");
+                                seen = missed.end;
+                                let over = |number: u64| promised[number as usize] <= store.now;
+                                prop_assert!(missed.clone().all(over), "{:?} at {}", missed, store.now);
+                            }
                         }
                         cursor = delivery.cursor();
                         prop_assert_eq!(cursor, Cursor { epoch: 7, next: seen });
@@ -129,8 +140,9 @@ proptest! {
 fn what_is_stored_is_pinned() {
     let head = Head { epoch: 1, next: 2 };
     assert_eq!(head.encode(), [&[0x91, 0, 0, 0, 0, 0, 0, 0, 1], &[0, 0, 0, 0, 0, 0, 0, 2][..]].concat());
-    let segment = Segment { epoch: 1, missing: 3, messages: vec![vec![9], vec![]] };
-    assert_eq!(segment.encode(), [0x92, 0, 0, 0, 0, 0, 0, 0, 1, 3, 1, 9, 0]);
+    let segment = Segment { epoch: 1, until: 5, missing: 3, messages: vec![vec![9], vec![]] };
+    let times = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 5];
+    assert_eq!(segment.encode(), [&[0x92], &times[..], &[3, 1, 9, 0]].concat());
     let cursor = Cursor { epoch: 0xab, next: 17 };
     assert_eq!(cursor.to_string(), "00000000000000ab-17");
     assert_eq!("00000000000000ab-17".parse::<Cursor>().expect("a cursor"), cursor);

@@ -72,8 +72,9 @@ impl Client {
 }
 
 impl Topic {
-    /// How long messages are kept after they were published by this: an hour by default. Some are
-    /// kept for longer, because up to 16 of them are forgotten together.
+    /// How long messages are kept after they were published by this: an hour by default, 20 years
+    /// at the most. Some are kept for longer: up to 16 are forgotten together, and none before
+    /// those that were published earlier, by whomever and to be kept for whatever time.
     #[must_use]
     pub fn keep_for(mut self, time: Duration) -> Topic {
         self.kept = time;
@@ -82,6 +83,9 @@ impl Topic {
 
     /// How many messages are kept at the least, unless they are older than
     /// [`Topic::keep_for`]: 10,000 by default. Up to 31 more may be kept.
+    ///
+    /// All publishers of a topic must give the same number. If they do not, the one with the
+    /// smallest forgets messages that others wanted to be kept.
     #[must_use]
     pub fn keep(mut self, messages: u64) -> Topic {
         self.most = messages;
