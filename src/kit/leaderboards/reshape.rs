@@ -65,7 +65,8 @@ impl Step {
         }
         let Some(part) = seen.part(id) else { return astray };
         if !self.fan.is_full(&part) {
-            return Answer::Reshaped { now, thin: false, values: draft.after() };
+            // Somebody else has split it.
+            return astray;
         }
         let (left, right, low) = halves(part);
         let (left_count, right_count) = (left.count(), right.count());

@@ -403,3 +403,17 @@ proptest! {
         }
     }
 }
+
+/// Counted as a split, it would be one more than there were.
+#[test]
+fn what_somebody_else_has_split_is_not_split_again() {
+    let (order, fan) = (Order::HigherFirst, Fan { leaf: 4, node: 4 });
+    let root = Some(5);
+    let head = Head { epoch: 1, order, until: None, root, height: 0, building: None, trash: Vec::new() };
+    let leaf = Part::Leaf(Leaf { low: Key::first(), high: None, keys: Vec::new() });
+    let ask = Ask::Split { id: 5, new: 6, root: 7 };
+    let step = Step { order, until: None, fan, epoch: 1, ids: vec![5, 6, 7], ask };
+    let decision = step.step(&[Some(&head.encode()), Some(&leaf.encode()), None, None], 5);
+    assert_eq!(decision.writes, vec![]);
+    assert!(matches!(step.read(&decision.answer), Some(Answer::Astray { .. })));
+}
