@@ -43,6 +43,7 @@ fn group() -> Group {
 }
 
 /// The ground, if its engine has cells; if not, it must refuse sessions.
+            only_a_session_that_is_there_can_be_signed_in,
 async fn able(mut ground: Ground) -> Option<Ground> {
     if ground.promises().cells {
         return Some(ground);
@@ -309,7 +310,7 @@ async fn signing_in_changes_the_id(mut ground: Ground) {
     let (client, engine) = (ground.client().await, ground.engine().await);
     let sessions = sessions(&client);
     let nobody = sessions.create_anonymous("cart").await.expect("created");
-    let ada = sessions.sign_in(&nobody, "ada").await.expect("signed in");
+    let ada = sessions.sign_in(&nobody, "ada").await.expect("an answer").expect("signed in");
     assert_eq!((ada.user(), ada.data()), (Some("ada"), &b"cart"[..]));
     assert_ne!(ada.id(), nobody.id());
     assert_eq!(load(&sessions, &nobody).await, None);
@@ -326,6 +327,34 @@ async fn data_that_is_too_long_is_refused(mut ground: Ground) {
     assert!(matches!(sessions.create("ada", &too_long).await, Err(Error::Invalid { .. })));
     assert!(matches!(sessions.save(&session, &too_long).await, Err(Error::Invalid { .. })));
 }
+async fn only_a_session_that_is_there_can_be_signed_in(mut ground: Ground) {
+    let (one, two) = (sessions(&ground.client().await), sessions(&ground.client().await));
+    let engine = ground.engine().await;
+    // A request has loaded a session, and goes on after all of its user's were ended.
+    for user in ["ada", "bob"] {
+        let session = one.create("ada", "secret").await.expect("created");
+        let loaded = load(&two, &session).await.expect("found");
+        assert_eq!(one.end_all("ada").await.expect("an answer"), 1);
+        assert_eq!(two.sign_in(&loaded, user).await.expect("an answer"), None);
+        nothing_is_left(&*engine).await;
+    }
+    let nobody = one.create_anonymous("cart").await.expect("created");
+    assert!(one.end(nobody.id()).await.expect("an answer"));
+    assert_eq!(two.sign_in(&nobody, "ada").await.expect("an answer"), None);
+    nothing_is_left(&*engine).await;
+    // Two requests at the same time: one of them signs in.
+    for _ in 0..5 {
+        let nobody = one.create_anonymous("cart").await.expect("created");
+        let both = async { tokio::join!(one.sign_in(&nobody, "ada"), two.sign_in(&nobody, "ada")) };
+        let (first, second) = soon("both", both).await;
+        let made = [first.expect("an answer"), second.expect("an answer")];
+        let [session] = &made.iter().flatten().collect::<Vec<_>>()[..] else { panic!("{made:?}") };
+        assert!(load(&one, session).await.is_some());
+        assert_eq!(one.end_all("ada").await.expect("an answer"), 1);
+        nothing_is_left(&*engine).await;
+    }
+}
+
 
 async fn a_cell_of_something_else_is_no_session(mut ground: Ground) {
     let (client, engine) = (ground.client().await, ground.engine().await);

@@ -96,8 +96,9 @@ impl Sessions {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, what it may have created is ended in the background. Should that
-    /// not be heard, a session whose id nobody knows is kept for its lifetime.
+    /// If the future is dropped, what it may have created is ended in the background. If that call
+    /// is lost too, [`Sessions::list`] shows a session that nobody can use, until its lifetime
+    /// ends.
     pub async fn create(&self, user: impl AsRef<str>, data: impl AsRef<[u8]>) -> Result<Session> {
         self.create_session(Some(user.as_ref()), data.as_ref()).await
     }
@@ -179,22 +180,29 @@ impl Sessions {
     }
 
     /// Gives a session with this data to a user, under a new id, and ends the old one: an id that
-    /// was known before somebody signed in is worth nothing afterwards. Two steps; if the process
-    /// dies between them, the old session goes on as it was.
+    /// was known before somebody signed in is worth nothing afterwards. `None` if the old one was
+    /// over or ended already, also if another call has just signed it in: then nobody is signed in.
+    ///
+    /// Two steps; if the process dies between them, the old session goes on as it was.
     ///
     /// # Errors
     ///
-    /// As [`Sessions::create`].
+    /// As [`Sessions::create`]. After [`Error::Unavailable`] the old session was ended or was not,
+    /// and the new one is ended in the background.
     ///
     /// # Cancel safety
     ///
     /// The old session was ended or was not. The new one is ended in the background.
-    pub async fn sign_in(&self, session: &Session, user: impl AsRef<str>) -> Result<Session> {
+    pub async fn sign_in(&self, session: &Session, user: impl AsRef<str>) -> Result<Option<Session>> {
         let new = self.create(user, &session.record.data).await?;
-        let mut unfinished = self.unfinished(&new.id);
-        self.end(&session.id).await?;
+        let mut unfinished = self.unfinished(new.id.key());
+        // One end of the old session finds it valid, and that decides. Nobody knows the new id yet.
+        if !self.end(&session.id).await? {
+            unfinished.end().await?;
+            return Ok(None);
+        }
         unfinished.armed = false;
-        Ok(new)
+        Ok(Some(new))
     }
 
     /// The sessions of a user that are valid, oldest first.
@@ -289,7 +297,7 @@ impl Sessions {
         let names = self.all_cells(key)?;
         let user = user.map(str::to_owned);
         let ask = Ask::Create { handle: key.handle, user, data, epoch, most: MOST_PER_USER };
-        let mut unfinished = self.unfinished(&id);
+        let mut unfinished = self.unfinished(key);
         let mut answer = self.ask(&names, ask.clone()).await?;
         if answer == Answer::TooMany {
             // Some of them may be what is left of ended ones.
@@ -386,8 +394,8 @@ impl Sessions {
         }
     }
 
-    fn unfinished(&self, id: &SessionId) -> Unfinished<'_> {
-        Unfinished { sessions: self, id: id.clone(), armed: true }
+    fn unfinished(&self, key: Key) -> Unfinished<'_> {
+        Unfinished { sessions: self, key, armed: true }
     }
 }
 
@@ -404,8 +412,16 @@ fn checked(data: &[u8]) -> Result<Vec<u8>> {
 /// A session that may have been created, and whose id nobody was told.
 struct Unfinished<'a> {
     sessions: &'a Sessions,
-    id: SessionId,
+    key: Key,
     armed: bool,
+}
+
+impl Unfinished<'_> {
+    async fn end(&mut self) -> Result<()> {
+        self.sessions.end_key(self.key).await?;
+        self.armed = false;
+        Ok(())
+    }
 }
 
 impl Drop for Unfinished<'_> {
@@ -413,10 +429,10 @@ impl Drop for Unfinished<'_> {
         if !self.armed {
             return;
         }
-        let (sessions, id) = (self.sessions.clone(), self.id.clone());
+        let (sessions, key) = (self.sessions.clone(), self.key);
         self.sessions.client.inner.background(async move {
             // If it is not heard, the session is over after its lifetime.
-            sessions.end(&id).await.ok();
+            sessions.end_key(key).await.ok();
         });
     }
 }

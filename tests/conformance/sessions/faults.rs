@@ -58,7 +58,7 @@ async fn a_dropped_call_leaves_no_session(mut ground: Ground) {
     for depth in 0..12 {
         let work = async {
             let nobody = sessions.create_anonymous("").await.expect("created");
-            let ada = sessions.sign_in(&nobody, "ada").await.expect("signed in");
+            let ada = sessions.sign_in(&nobody, "ada").await.expect("an answer").expect("signed in");
             sessions.end(ada.id()).await.expect("an answer");
         };
         let done = poll_and_drop(work, depth).await;
