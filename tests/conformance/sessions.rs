@@ -1,6 +1,8 @@
 //! Sessions of users.
 
 mod faults;
+#[cfg(feature = "tower-sessions")]
+mod tower;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +20,12 @@ use crate::{Group, cases};
 pub(crate) use self::faults::{create_in_child, end_in_child, use_in_child};
 
 pub(crate) fn groups() -> Vec<Group> {
-    vec![group(), faults::group()]
+    vec![
+        group(),
+        faults::group(),
+        #[cfg(feature = "tower-sessions")]
+        tower::group(),
+    ]
 }
 
 fn group() -> Group {

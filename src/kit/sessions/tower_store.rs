@@ -209,12 +209,12 @@ impl TowerStore {
             None => None,
         };
         let created = match (user, kept) {
-            (Some(user), None) => Some(sessions.create(user, key).await?.id().key()),
+            (Some(user), None) => Some(self.unbound(sessions.create(user, key).await?.id().key())),
             _ => None,
         };
         let json = serde_json::to_vec(record)
             .map_err(|error| Error::invalid(format!("the session can not be written as JSON: {error}")))?;
-        let of_user = created.or(kept);
+        let of_user = created.as_ref().map(|created| created.key).or(kept);
         let bytes = Stored { of_user, json }.encode();
         if bytes.len() > super::LONGEST_DATA {
             return Err(Error::invalid(format!(
@@ -231,11 +231,15 @@ impl TowerStore {
             let key = key(record.id);
             let name = self.cell(&key)?;
             let Some(written) = self.value(&key, record, None).await? else { return Ok(()) };
-            if self.replace(&name, None, Some(written.value)).await? {
+            let replaced = self.replace(&name, None, Some(written.value)).await?;
+            if let Some(created) = written.created {
+                // Until here nobody knows the id of the record, whatever became of it.
+                created.settle(replaced).await?;
+            }
+            if replaced {
                 return Ok(());
             }
             // The id is taken.
-            self.undo(written.created).await?;
             record.id = Id::default();
         }
         Err(self.contended())
@@ -259,13 +263,20 @@ impl TowerStore {
             let (value, created) =
                 written.map_or((None, None), |written| (Some(written.value), written.created));
             let over = value.is_none();
-            if self.replace(&name, Some(found), value).await? {
-                if created.is_some() || over || self.user(record).is_none() {
-                    self.undo(before.of_user).await?;
-                }
+            // The record names one of them in the end, and the other one is ended.
+            let created = created.map(|created| created.unless_named_in(&name));
+            let leaves = created.is_some() || over || self.user(record).is_none();
+            let old = before.of_user.filter(|_| leaves).map(|key| self.unbound(key).unless_named_in(&name));
+            let replaced = self.replace(&name, Some(found), value).await?;
+            if let Some(created) = created {
+                created.settle(replaced).await?;
+            }
+            if let Some(old) = old {
+                old.settle(!replaced).await?;
+            }
+            if replaced {
                 return Ok(());
             }
-            self.undo(created).await?;
         }
         Err(self.contended())
     }
@@ -294,19 +305,28 @@ impl TowerStore {
         for _ in 0..TRIES {
             let Some(found) = self.read(&name).await? else { return Ok(()) };
             let stored = self.stored(&name, &found)?;
-            if self.replace(&name, Some(found), None).await? {
-                return self.undo(stored.of_user).await;
+            let of_user = stored.of_user.map(|key| self.unbound(key).unless_named_in(&name));
+            let deleted = self.replace(&name, Some(found), None).await?;
+            if let Some(of_user) = of_user {
+                of_user.settle(!deleted).await?;
+            }
+            if deleted {
+                return Ok(());
             }
         }
         Err(self.contended())
     }
 
-    /// Ends the session of a user that belongs to no record.
-    async fn undo(&self, of_user: Option<Key>) -> Result<()> {
-        if let Some(of_user) = of_user {
-            self.sessions.end_key(of_user).await?;
-        }
-        Ok(())
+    fn unbound(&self, of_user: Key) -> Unbound {
+        Unbound { store: self.clone(), key: of_user, named_in: None, armed: true }
+    }
+
+    /// Whether a record is valid with this session of a user.
+    async fn names(&self, name: &Name, of_user: Key) -> Result<bool> {
+        let found = self.read(name).await?;
+        Ok(found
+            .and_then(|found| Stored::decode(&found))
+            .is_some_and(|stored| stored.of_user == Some(of_user)))
     }
 
     fn contended(&self) -> Error {
@@ -321,7 +341,54 @@ impl TowerStore {
 /// What is to be written for a record, and the session of a user that was created for it.
 struct Written {
     value: CellValue,
-    created: Option<Key>,
+    created: Option<Unbound>,
+}
+
+/// A session of a user that no record may name, so that nobody can use it. Dropped, it is ended in
+/// the background.
+struct Unbound {
+    store: TowerStore,
+    key: Key,
+    /// The record that may name it all the same.
+    named_in: Option<Name>,
+    armed: bool,
+}
+
+impl Unbound {
+    /// Dropped, it is ended only if this record does not name it.
+    fn unless_named_in(mut self, name: &Name) -> Unbound {
+        self.named_in = Some(name.clone());
+        self
+    }
+
+    /// It is known by now whether a record names it. If none does it is ended.
+    async fn settle(mut self, is_named: bool) -> Result<()> {
+        if !is_named {
+            self.named_in = None;
+            self.store.sessions.end_key(self.key).await?;
+        }
+        self.armed = false;
+        Ok(())
+    }
+}
+
+impl Drop for Unbound {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let (store, key, record) = (self.store.clone(), self.key, self.named_in.take());
+        self.store.sessions.client.inner.background(async move {
+            // A call that was dropped, or had no answer, may have been carried out.
+            if let Some(record) = record
+                && store.names(&record, key).await.unwrap_or(false)
+            {
+                return;
+            }
+            // If it is not heard, the session is over after its lifetime.
+            store.sessions.end_key(key).await.ok();
+        });
+    }
 }
 
 /// What the store has instead of the id.
