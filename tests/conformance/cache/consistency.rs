@@ -396,13 +396,13 @@ async fn differences_are_found(mut ground: Ground) {
     assert_eq!((figures.compared, figures.different), (2, 1));
     // An invalidation that comes a little later is no difference.
     let late = tokio::spawn({
-        let cache = cache.clone();
+        let (cache, source, loads) = (cache.clone(), source.clone(), source.loads());
         async move {
-            tokio::time::sleep(ms(100)).await;
+            until("it is compared", async || source.loads() > loads).await;
             cache.invalidate("k").await
         }
     });
-    assert_eq!(cache.compare("k", ms(2000)).await.expect("an answer"), Comparison::Same);
+    assert_eq!(cache.compare("k", ms(4000)).await.expect("an answer"), Comparison::Same);
     late.await.expect("no panic").expect("an answer");
     // Samples are taken in the background.
     value(cache.get("k").await);
