@@ -165,8 +165,8 @@ impl Cache {
         self.with(|settings| settings.local_bytes = bytes)
     }
 
-    /// How long after its last word whoever loads counts as gone: 5 seconds by default. It is
-    /// renewed while the loader runs, so a load may take longer.
+    /// The lease of the right to load: 5 seconds by default. A loader that has not renewed for so
+    /// long counts as dead. It is renewed while the load runs, so a load may take longer.
     ///
     /// # Errors
     ///
