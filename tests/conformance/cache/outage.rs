@@ -171,6 +171,8 @@ async fn a_store_that_is_paused_costs_one_deadline(mut ground: Ground) {
     assert_eq!(told(soon("an answer", cache.get("other")).await), ("w".into(), Origin::Bypass));
     drop(paused);
     until("it is back", async || cache.get("k").await.is_ok_and(|got| got.origin() == Origin::Shared)).await;
-    until("the other too", async || cache.get("other").await.is_ok_and(|got| got.value() == Some(b"w")))
-        .await;
+    until("the other too", async || {
+        cache.get("other").await.is_ok_and(|got| got.value() == Some(b"w".as_slice()))
+    })
+    .await;
 }

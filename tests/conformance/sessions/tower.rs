@@ -36,7 +36,8 @@ fn record(user: Option<&str>) -> Record {
 /// Whose record it is; `None` if there is none.
 async fn user(store: &TowerStore, id: &Id) -> Option<String> {
     let record = store.load(id).await.expect("an answer")?;
-    Some(record.data.get("user").and_then(|user| user.as_str()).unwrap_or("nobody").to_owned())
+    let Some(user) = record.data.get("user") else { return Some("nobody".to_owned()) };
+    user.as_str().map(str::to_owned)
 }
 
 /// A user has the sessions that are of use.
