@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use leasehold::{Error, Family};
+use leasehold::claim::{Answer, Ask, Holder, OwnerId, Released};
+use leasehold::client::LONGEST_LABEL;
+use leasehold::engine::{Renewal, Renewed};
+use leasehold::{Error, Family, Name};
 
 use crate::bench::{Ground, ms, soon, until};
 use crate::history::{self, Rules, Section};
@@ -23,6 +26,7 @@ pub(crate) fn group() -> Group {
             gives_many_at_once_or_none,
             a_large_request_is_not_overtaken,
             can_be_very_large,
+            many_holders_are_renewed_together,
             can_wait_for_itself_only_as_long_as_it_is_told,
             another_number_of_permits_is_refused,
             more_than_there_are_is_refused,
@@ -201,6 +205,37 @@ async fn can_be_very_large(mut ground: Ground) {
     let last = semaphore.acquire().await.expect("one is left");
     assert!(semaphore.try_acquire().await.expect("an answer").is_none());
     drop((most, last));
+}
+
+/// So many, with labels so long, that together they are longer than 65,535 bytes, which is a limit
+/// of some column types and of what is made of them on the way.
+async fn many_holders_are_renewed_together(mut ground: Ground) {
+    const HOLDERS: u128 = 280;
+    let engine = ground.engine().await;
+    let holder = Holder { host: "a host".into(), pid: 7, label: "l".repeat(LONGEST_LABEL) };
+    let ask = |owner| Ask {
+        weight: 1,
+        capacity: 1000,
+        holder: Arc::new(holder.clone()),
+        lease: ms(60_000),
+        ..crate::bench::ask(owner)
+    };
+    let [many, one] = ["many", "one"].map(|text| Name::new(Family::Semaphore, text).expect("a name"));
+    let mut renewals = Vec::new();
+    for owner in 1..=HOLDERS + 1 {
+        let name = if owner <= HOLDERS { &many } else { &one };
+        let answer = engine.acquire(name, &ask(owner)).await.expect("an answer");
+        assert!(matches!(answer, Answer::Granted(_)), "{answer:?}");
+        renewals.push(Renewal { name: name.clone(), owner: OwnerId(owner), lease: ms(60_000) });
+    }
+    for round in 0..2 {
+        let renewed = engine.renew(&renewals).await.expect("an answer");
+        assert!(renewed.iter().all(|one| *one == Renewed::Yes), "{renewed:?} in round {round}");
+        let view = engine.look(&many, 0).await.expect("a view");
+        assert_eq!(view.claims.len() as u128, HOLDERS);
+    }
+    let released = engine.release(&many, OwnerId(HOLDERS), 0).await.expect("an answer");
+    assert_eq!(released, Released::Claim);
 }
 
 async fn can_wait_for_itself_only_as_long_as_it_is_told(mut ground: Ground) {

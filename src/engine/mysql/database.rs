@@ -14,7 +14,9 @@ use super::statement::{Tables, Value};
 use super::url::Place;
 use crate::claim::{Micros, OwnerId, Seat};
 use crate::engine::sql::row::{Columns, owner_bytes};
-use crate::engine::sql::{Attempt, CellWrite, Database, Found, GiveBack, NameWrite, RowWrite, Swept, Take};
+use crate::engine::sql::{
+    Attempt, CellWrite, Database, Found, GiveBack, InsertWaiter, NameWrite, RowWrite, Swept, Take,
+};
 use crate::engine::table::Notice;
 use crate::engine::table::cell::StoredCell;
 use crate::engine::{Connection, Guarantees, Hints};
@@ -104,30 +106,31 @@ impl Mysql {
         }
     }
 
+    /// The statement that writes the row of a name.
+    fn replace_name(&self, write: &RowWrite, not_after: Option<Micros>) -> String {
+        let mut given = vec![key(&write.key), write.expected.into(), write.version.into()];
+        given.extend(values(&write.columns));
+        given.push(not_after.unwrap_or(Micros::MAX).into());
+        let text = match write.expected {
+            Some(_) => include_str!("update_name.sql"),
+            None => include_str!("insert_name.sql"),
+        };
+        self.statement(text, &given)
+    }
+
     /// Replaces rows of names, and says which were replaced. `None` if somebody has one of them
     /// locked.
     async fn write_some(&self, writes: &[&RowWrite]) -> Attempt<Option<Vec<Vec<u8>>>> {
-        const COLUMNS: [&str; 10] = [
-            "name_key",
-            "expected",
-            "version",
-            "at",
-            "last",
-            "idle_after",
-            "first_token",
-            "last_token",
-            "ends",
-            "record",
-        ];
-        let table = writes.iter().map(|write| {
-            let mut row = vec![key(&write.key), write.expected.into(), write.version.into()];
-            row.extend(values(&write.columns));
-            row
-        });
+        // A statement for each row, as in write_cell.sql.
+        let mut text = "start transaction;\n".to_owned();
+        for write in writes {
+            text.push_str(&self.replace_name(write, None));
+            text.push_str(";\n");
+        }
         let keys = writes.iter().map(|write| key(&write.key)).collect();
-        let given = [Value::Table(&COLUMNS, table.collect()), Value::List(keys)];
-        let text = self.statement(include_str!("write_names.sql"), &given);
-        let rows = match self.pool.try_send(Over::Batch, Packet::plain(text)).await? {
+        text.push_str("commit;\n");
+        text.push_str(&self.statement(include_str!("versions.sql"), &[Value::List(keys)]));
+        let rows = match self.pool.try_send(Over::Batch, Packet::transaction(text)).await? {
             Ok(answers) => last(answers),
             Err(error) if is_locked(&error) => return Ok(None),
             Err(error) => return Err(self.place.blame.failed(error)),
@@ -243,41 +246,32 @@ impl Database for Mysql {
 
     async fn write_name(&self, write: &NameWrite) -> Attempt<bool> {
         let NameWrite { row, not_after, insert, touch, delete, durability: _ } = write;
-        let RowWrite { key: name, expected, version, columns } = row;
-        let mut given = vec![key(name), (*expected).into(), (*version).into()];
-        given.extend(values(columns));
-        given.push(not_after.unwrap_or(Micros::MAX).into());
-        let text = match expected {
-            Some(_) => include_str!("update_name.sql"),
-            None => include_str!("insert_name.sql"),
-        };
-        let mut text = self.statement(text, &given);
+        let RowWrite { key: name, version, .. } = row;
+        let mut text = self.replace_name(row, *not_after);
         let over = Over::Key(name);
         if insert.is_empty() && touch.is_empty() && delete.is_empty() {
             return Ok(self.insert(over, Packet::plain(text), 0).await?.is_some_and(|changed| changed > 0));
         }
         // The whole transaction is in one packet: nobody waits for a client that is stopped in the
         // middle of it. The later statements do nothing if the first one did nothing.
-        let mut add = |statement: &str, value: Value<'_>| {
+        let mut add = |statement: &str, values: &[Value<'_>]| {
+            let mut given = vec![key(name), (*version).into()];
+            given.extend_from_slice(values);
             text.push_str(";\n");
-            text.push_str(&self.statement(statement, &[key(name), (*version).into(), value]));
+            text.push_str(&self.statement(statement, &given));
         };
         if !delete.is_empty() {
             let places = delete.iter().map(|place| (*place).into()).collect();
-            add(include_str!("delete_places.sql"), Value::List(places));
+            add(include_str!("delete_places.sql"), &[Value::List(places)]);
         }
         if !touch.is_empty() {
             let rows = touch.iter().map(|(place, until)| vec![(*place).into(), (*until).into()]).collect();
-            add(include_str!("touch_waiters.sql"), Value::Table(&["place", "alive_until"], rows));
+            add(include_str!("touch_waiters.sql"), &[Value::Table(&["place", "alive_until"], rows)]);
         }
-        let owners: Vec<[u8; 16]> = insert.iter().map(|waiter| owner_bytes(waiter.owner)).collect();
-        if !insert.is_empty() {
-            let rows = insert.iter().zip(&owners).map(|(waiter, owner)| {
-                let row = &waiter.row;
-                vec![key(name), row.place.into(), key(owner), row.alive_until.into(), key(&row.waiter)]
-            });
-            let columns = &["name_key", "place", "owner", "alive_until", "waiter"];
-            add(include_str!("insert_waiters.sql"), Value::Table(columns, rows.collect()));
+        for InsertWaiter { owner, row } in insert {
+            let owner = owner_bytes(*owner);
+            let given = [row.place.into(), key(&owner), row.alive_until.into(), key(&row.waiter)];
+            add(include_str!("insert_waiter.sql"), &given);
         }
         self.open_batch();
         let packet = Packet::transaction(format!("start transaction;\n{text};\ncommit"));
@@ -317,7 +311,10 @@ impl Database for Mysql {
         while !rest.is_empty() {
             let mut length = 0;
             let fits = rest.iter().take_while(|write| {
-                length += 3 * write.key.len() + 2 * write.columns.record.as_ref().map_or(0, Vec::len) + 250;
+                // The statement has about so many letters beside its bytes, which are in hexadecimal.
+                const STATEMENT: usize = 600;
+                length +=
+                    4 * write.key.len() + 2 * write.columns.record.as_ref().map_or(0, Vec::len) + STATEMENT;
                 length < LARGE
             });
             let (some, others) = rest.split_at(fits.count().max(1));
