@@ -112,7 +112,7 @@ impl<T: LockTable> Shedlock<T> {
             Ok(Err(left)) => left.min(longest),
             // A transaction has the row locked, so nobody can take the name now.
             Err(Failure::Conflict(_)) => longest,
-            Err(Failure::Failed(error)) => return Err(error),
+            Err(failure) => return Err(failure.into_error()),
         };
         let pause = Pause { at_most };
         Ok(if ask.wait { Answer::Queued(pause) } else { Answer::Busy(pause) })
@@ -161,7 +161,7 @@ impl<T: LockTable> Shedlock<T> {
             Ok(true) => Ok(Renewed::Yes),
             Ok(false) => Ok(Renewed::Gone),
             Err(Failure::Conflict(_)) => Ok(Renewed::Unknown),
-            Err(Failure::Failed(error)) => Err(error),
+            Err(failure) => Err(failure.into_error()),
         }
     }
 

@@ -227,8 +227,13 @@ pub(crate) fn refuses<T>(made: leasehold::Result<T>) {
 }
 
 /// Waits until something is so, and fails after ten seconds.
-pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let limit = tokio::time::Instant::now() + Duration::from_secs(10);
+pub(crate) async fn until(what: &str, so: impl AsyncFnMut() -> bool) {
+    until_within(Duration::from_secs(10), what, so).await;
+}
+
+/// The same, for what takes its time.
+pub(crate) async fn until_within(limit: Duration, what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let limit = tokio::time::Instant::now() + limit;
     while !so().await {
         assert!(tokio::time::Instant::now() < limit, "waited too long until {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;

@@ -21,6 +21,8 @@ const TOO_LARGE: u16 = 1153;
 const READ_ONLY: [u16; 4] = [1290, 1792, 1836, 3100];
 /// There is no such table.
 pub(super) const NO_TABLE: u16 = 1146;
+/// There is no such session.
+const NO_SESSION: u16 = 1094;
 /// The user may not do this.
 const DENIED: [u16; 5] = [1044, 1142, 1143, 1227, 1370];
 
@@ -37,9 +39,19 @@ pub(super) fn is_duplicate(error: &Driver) -> bool {
     code(error) == Some(DUPLICATE)
 }
 
+/// True if there is no such session any more.
+pub(super) fn is_no_session(error: &Driver) -> bool {
+    code(error) == Some(NO_SESSION)
+}
+
 /// True if the row, or one that it needs, is locked by somebody for longer than we wait.
 pub(super) fn is_locked(error: &Driver) -> bool {
     matches!(code(error), Some(1205 | 3572))
+}
+
+/// True if the request was larger than a packet can be.
+fn is_too_large(error: &Driver) -> bool {
+    code(error) == Some(TOO_LARGE) || matches!(error, Driver::Driver(DriverError::PacketTooLarge))
 }
 
 /// True if the connection can not be used any more.
@@ -72,7 +84,10 @@ impl Blame {
             let what = format!("`{}` could not lock a row in time", self.server);
             return Failure::Conflict(unavailable(what, error));
         }
-        Failure::Failed(self.error(error))
+        match is_too_large(&error) {
+            true => Failure::Row(self.error(error)),
+            false => Failure::Failed(self.error(error)),
+        }
     }
 
     /// What the server said to a statement.

@@ -2,5 +2,5 @@
 -- and whether only a rule can tell.
 select n.name_key,
   coalesce(n.at + n.idle_after <= :now - 60000000 and n.at + n.last <= :now - 60000000, 0),
-  n.idle_after is null and n.at + n.last <= :now - 60000000
+  coalesce(n.idle_after is null and n.at + n.last <= :now - 60000000, 0)
 from :names n where n.name_key >= $1 order by n.name_key limit $2

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use mysql_async::Error as Driver;
-use tokio::sync::OnceCell;
 
 use super::connection::{Connector, send};
 use super::errors::{NO_TABLE, code};
@@ -17,8 +16,8 @@ use super::packet::{Answer, Packet};
 use super::schema;
 use super::url::Place;
 use crate::claim::Micros;
-use crate::engine::sql::{Attempt, Failure};
-use crate::engine::supervise::{CONNECT_LIMIT, Supervisor};
+use crate::engine::sql::{Attempt, Failure, Slot};
+use crate::engine::supervise::Supervisor;
 use crate::engine::{Connection, Hints};
 use crate::error::{Error, Result};
 
@@ -37,8 +36,8 @@ pub(super) struct Pool {
     place: Arc<Place>,
     hints: Arc<OnceLock<Hints>>,
     first: Supervised,
-    /// `None` where the server gives no more connections. The last one is for batches.
-    others: Vec<OnceCell<Option<Supervised>>>,
+    /// The last one is for batches.
+    others: Vec<Slot<Connector>>,
     /// The hash of the first key.
     first_key: OnceLock<u64>,
     closed: AtomicBool,
@@ -52,13 +51,13 @@ impl Pool {
             Connector { place: Arc::clone(&place), hints: Arc::clone(&hints), for_batches: false };
         let first = Supervisor::open(connector).await?;
         let now = schema::tables(&first, &place.blame).await?;
-        let others = (0..place.connections).map(|_| OnceCell::new()).collect();
+        let others = (0..place.connections).map(|_| Slot::new()).collect();
         let (first_key, closed, pid) = (OnceLock::new(), AtomicBool::new(false), std::process::id());
         Ok((Pool { place, hints, first, others, first_key, closed, pid }, now))
     }
 
-    /// The cell of a connection; `None` for the first one.
-    fn slot(&self, over: Over<'_>) -> Option<&OnceCell<Option<Supervised>>> {
+    /// The slot of a connection; `None` for the first one.
+    fn slot(&self, over: Over<'_>) -> Option<&Slot<Connector>> {
         match over {
             Over::Batch => self.others.last(),
             Over::Key(key) => {
@@ -80,24 +79,12 @@ impl Pool {
         if self.is_closed() {
             return Err(Error::closed());
         }
-        let other = slot.get_or_try_init(|| self.open_other(matches!(over, Over::Batch))).await?;
-        Ok(other.as_ref().unwrap_or(&self.first))
-    }
-
-    /// Another connection; `None` if the server answers and refuses one.
-    async fn open_other(&self, for_batches: bool) -> Result<Option<Supervised>> {
-        let connector =
-            || Connector { place: Arc::clone(&self.place), hints: Arc::clone(&self.hints), for_batches };
-        match Supervisor::open(connector()).await {
-            Err(error) if error.is_retryable() && self.first.connected_now().is_none() => {
-                Supervisor::open_or_retry(connector(), CONNECT_LIMIT).await.map(Some)
-            }
-            Err(error) if error.is_retryable() => {
-                tracing::warn!(target: "leasehold", %error, "goes on with fewer connections");
-                Ok(None)
-            }
-            opened => opened.map(Some),
-        }
+        let connector = || Connector {
+            place: Arc::clone(&self.place),
+            hints: Arc::clone(&self.hints),
+            for_batches: matches!(over, Over::Batch),
+        };
+        Ok(slot.supervisor(&self.first, connector).await?.unwrap_or(&self.first))
     }
 
     /// Makes the connection for batches, so that the first renewal does not wait for it.
@@ -130,18 +117,14 @@ impl Pool {
     }
 
     fn all(&self) -> impl Iterator<Item = &Supervised> {
-        std::iter::once(&self.first).chain(self.others.iter().filter_map(OnceCell::get).flatten())
+        std::iter::once(&self.first).chain(self.others.iter().filter_map(Slot::get))
     }
 
     /// Whether there is a connection for a key.
     pub(super) fn connection(&self, key: &[u8]) -> Connection {
         match self.slot(Over::Key(key)) {
             None => self.first.connection(),
-            // One that was not needed yet is made when it is.
-            Some(slot) => match slot.get() {
-                None => Connection::Up,
-                Some(other) => other.as_ref().unwrap_or(&self.first).connection(),
-            },
+            Some(slot) => slot.connection(&self.first),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::error::Error;
 pub(super) fn column<T: FromValue>(row: &Row, number: usize) -> Attempt<T> {
     let value = row.get_opt::<T, usize>(number).and_then(Result::ok);
     value.ok_or_else(|| {
-        Failure::Failed(Error::Engine {
+        Failure::Row(Error::Engine {
             engine: ENGINE,
             what: format!("a row has something strange in column {number}; were the tables changed by hand?"),
             source: None,

@@ -74,7 +74,7 @@ impl Names {
     }
 
     /// A row is not as leasehold, or ShedLock, would have written it.
-    pub(super) fn strange_row(&self, error: tokio_postgres::Error) -> Error {
+    pub(super) fn strange_row(&self, error: tokio_postgres::Error) -> Failure {
         let table = self.shedlock.as_ref().unwrap_or(&self.tables.names);
         let what = format!(
             "`{table}` at `{}`, or a table beside it, was changed by hand: {}; put the row right, or stop all \
@@ -82,7 +82,7 @@ impl Names {
             self.server,
             causes(&error)
         );
-        refused(what, error)
+        Failure::Row(refused(what, error))
     }
 
     /// A statement failed.
@@ -140,6 +140,9 @@ impl Names {
             }
             SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => {
                 Failure::Failed(unavailable(format!("`{server}` has no room left: {message}"), error))
+            }
+            SqlState::PROGRAM_LIMIT_EXCEEDED => {
+                Failure::Row(refused(format!("too much for `{server}`: {message}"), error))
             }
             _ if is_temporary(said) => {
                 Failure::Failed(unavailable(format!("`{server}` gives up: {message}"), error))

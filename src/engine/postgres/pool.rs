@@ -4,37 +4,41 @@
 //! request that it undoes. The first name decides which connection is the first one, so a program
 //! with one name has one connection. The others are made when they are needed.
 
+use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use tokio::sync::OnceCell;
-
 use super::connection::{RequestConnector, Server, Session};
 use crate::engine::Connection;
-use crate::engine::supervise::{CONNECT_LIMIT, Connected, Supervisor};
+use crate::engine::sql::Slot;
+use crate::engine::supervise::{Connected, Supervisor};
 use crate::error::{Error, Result};
 
 type Supervised = Supervisor<RequestConnector>;
 
 /// Connections, each kept alive by itself.
-#[derive(Debug)]
 pub(super) struct Pool {
     server: Arc<Server>,
     first: Supervised,
-    /// `None` where the server gives no more connections.
-    others: Vec<OnceCell<Option<Supervised>>>,
+    others: Vec<Slot<RequestConnector>>,
     /// The hash of the first key.
     first_key: OnceLock<u64>,
     closed: AtomicBool,
     pid: u32,
 }
 
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
 impl Pool {
     /// Makes the first connection.
     pub(super) async fn open(server: Arc<Server>, connections: usize) -> Result<Pool> {
         let first = Supervisor::open(RequestConnector { server: Arc::clone(&server), first: true }).await?;
-        let others = (1..connections.max(1)).map(|_| OnceCell::new()).collect();
+        let others = (1..connections.max(1)).map(|_| Slot::new()).collect();
         Ok(Pool {
             server,
             first,
@@ -46,7 +50,7 @@ impl Pool {
     }
 
     fn others(&self) -> impl Iterator<Item = &Supervised> {
-        self.others.iter().filter_map(OnceCell::get).flatten()
+        self.others.iter().filter_map(Slot::get)
     }
 
     /// The number of a key's connection. The first one is also for no key.
@@ -72,24 +76,8 @@ impl Pool {
         if self.is_closed() {
             return Err(Error::closed());
         }
-        let other = other.get_or_try_init(|| self.open_other()).await?;
-        Ok(other.as_ref().unwrap_or(&self.first))
-    }
-
-    /// Another connection; `None` if the server answers and refuses one: then the first one is
-    /// enough.
-    async fn open_other(&self) -> Result<Option<Supervised>> {
         let connector = || RequestConnector { server: Arc::clone(&self.server), first: false };
-        match Supervisor::open(connector()).await {
-            Err(error) if error.is_retryable() && self.first.connected_now().is_none() => {
-                Supervisor::open_or_retry(connector(), CONNECT_LIMIT).await.map(Some)
-            }
-            Err(error) if error.is_retryable() => {
-                tracing::warn!(target: "leasehold", %error, "goes on with fewer connections");
-                Ok(None)
-            }
-            opened => opened.map(Some),
-        }
+        Ok(other.supervisor(&self.first, connector).await?.unwrap_or(&self.first))
     }
 
     /// The connection for a key. Waits until there is one.
@@ -106,11 +94,7 @@ impl Pool {
     pub(super) fn connection(&self, key: &[u8]) -> Connection {
         match self.slot(key).checked_sub(1).and_then(|slot| self.others.get(slot)) {
             None => self.first.connection(),
-            // One that was not needed yet is made when it is.
-            Some(other) => match other.get() {
-                None => Connection::Up,
-                Some(other) => other.as_ref().unwrap_or(&self.first).connection(),
-            },
+            Some(other) => other.connection(&self.first),
         }
     }
 

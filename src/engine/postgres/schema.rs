@@ -96,7 +96,7 @@ pub(super) async fn check(
     let rows = client.query_typed(&statements.read_format, &[]).await;
     let rows = rows.map_err(|error| names.statement(error).into_error())?;
     let found = rows.first().map(|row| row.try_get(0)).transpose();
-    match found.map_err(|error| names.strange_row(error))? {
+    match found.map_err(|error| names.strange_row(error).into_error())? {
         Some(FORMAT) => Ok(checked),
         Some(found) => Err(unknown_format(names, found)),
         None => Err(odd(names, "its table of formats is empty; run what `leasehold sql postgres` prints")),

@@ -11,6 +11,7 @@ use crate::engine::{Cells, Decision, Rule, Swap, Swapped, Write};
 use crate::error::{Error, Result};
 use crate::name::{Family, Name};
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// For how long it is tried to write before others do.
@@ -27,7 +28,7 @@ impl<D: Database> Sql<D> {
             match self.database.read_cells(keys).await {
                 Ok(found) => return Ok(found),
                 Err(Failure::Conflict(error)) => tries.again(|| error).await.map_err(Failure::into_error)?,
-                Err(Failure::Failed(error)) => return Err(error),
+                Err(failure) => return Err(failure.into_error()),
             }
         }
     }
@@ -70,7 +71,7 @@ impl<D: Database> Sql<D> {
     }
 
     /// Writes to cells if all of them are still what the caller saw.
-    pub(super) async fn swap_cells(&self, swaps: Vec<Swap>) -> Result<Swapped> {
+    pub(super) async fn swap_cells(self: &Arc<Self>, swaps: Vec<Swap>) -> Result<Swapped> {
         check_cells(swaps.iter().map(|swap| &swap.name))?;
         let names: Vec<Name> = swaps.iter().map(|swap| swap.name.clone()).collect();
         let keys: Vec<_> = names.iter().map(key_of).collect();
@@ -89,7 +90,7 @@ impl<D: Database> Sql<D> {
     }
 
     /// Applies a rule to cells.
-    pub(super) async fn apply_rule(&self, names: &[Name], rule: &dyn Rule) -> Result<Vec<u8>> {
+    pub(super) async fn apply_rule(self: &Arc<Self>, names: &[Name], rule: &dyn Rule) -> Result<Vec<u8>> {
         check_cells(names.iter())?;
         let keys: Vec<_> = names.iter().map(key_of).collect();
         // The cells of one call have one gate: that of the first. It saves tries and is no lock.
@@ -109,7 +110,7 @@ impl<D: Database> Sql<D> {
     /// Writes to cells that were read; false, after a pause, if one of them has changed since.
     #[allow(clippy::too_many_arguments, reason = "what was read, and what is made of it")]
     async fn write_cells(
-        &self,
+        self: &Arc<Self>,
         names: &[Name],
         keys: &[Vec<u8>],
         rows: &[Option<StoredCell>],
@@ -148,6 +149,7 @@ impl<D: Database> Sql<D> {
         };
         match self.database.write_cells(&statement).await {
             Ok(true) => {
+                self.sweep_now_and_then(changed.len());
                 self.deliver(Vec::new(), changed);
                 Ok(true)
             }
@@ -155,7 +157,7 @@ impl<D: Database> Sql<D> {
             Err(Failure::Conflict(error)) => {
                 tries.again(|| error).await.map(|()| false).map_err(Failure::into_error)
             }
-            Err(Failure::Failed(error)) => Err(error),
+            Err(failure) => Err(failure.into_error()),
         }
     }
 }

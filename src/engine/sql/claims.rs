@@ -88,7 +88,7 @@ impl<D: Database> Sql<D> {
                 self.recent.found(key, true);
                 return Ok(None);
             }
-            Err(Failure::Failed(error)) => return Err(error),
+            Err(failure) => return Err(failure.into_error()),
         };
         self.clock.heard(at);
         let grant = Grant { token: at + grant.token, ..grant };
@@ -123,7 +123,7 @@ impl<D: Database> Sql<D> {
                 }
                 // Somebody has joined the queue.
                 Ok(false) | Err(Failure::Conflict(_)) => drop(self.recent.recall(&key)),
-                Err(Failure::Failed(error)) => return Err(error),
+                Err(failure) => return Err(failure.into_error()),
             }
         }
         self.askings.forget(owner);

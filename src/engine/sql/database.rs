@@ -149,6 +149,9 @@ pub(crate) enum Failure {
     /// Somebody else was in the way, and nothing has happened: a lock, a deadlock, a transaction
     /// that could not be put in order with others. Done again it may work.
     Conflict(Error),
+    /// The row of a name can not be read or written, or one of several. The others are not
+    /// concerned.
+    Row(Error),
     /// Anything else.
     Failed(Error),
 }
@@ -163,7 +166,7 @@ impl Failure {
     /// The error for a caller for whom trying again has taken too long.
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Failure::Conflict(error) | Failure::Failed(error) => error,
+            Failure::Conflict(error) | Failure::Row(error) | Failure::Failed(error) => error,
         }
     }
 }

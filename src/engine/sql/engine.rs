@@ -78,7 +78,7 @@ impl<D: Database> Sql<D> {
                     // A transaction has the row locked, so nobody can take the name now.
                     Err(Failure::Conflict(_)) if ask.wait => Answer::Queued(Pause { at_most: LONGEST_POLL }),
                     Err(Failure::Conflict(_)) => Answer::Busy(Pause { at_most: LONGEST_POLL }),
-                    Err(Failure::Failed(error)) => return Err(error),
+                    Err(failure) => return Err(failure.into_error()),
                 }
             }
         };
@@ -162,12 +162,10 @@ impl<D: Database> Engine for SqlEngine<D> {
     }
 
     fn swap(&self, swaps: Vec<Swap>) -> Reply<'_, Swapped> {
-        self.0.sweep_now_and_then(swaps.len());
         Box::pin(self.0.swap_cells(swaps))
     }
 
     fn apply<'a>(&'a self, names: &'a [Name], rule: &'a Arc<dyn Rule>) -> Reply<'a, Vec<u8>> {
-        self.0.sweep_now_and_then(names.len());
         Box::pin(self.0.apply_rule(names, &**rule))
     }
 

@@ -15,25 +15,33 @@ impl<D: Database> Sql<D> {
     pub(super) async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let mut verdicts = vec![Renewed::Unknown; renewals.len()];
         let mut parts = vec![(0, renewals.len())];
+        let (mut is_any_known, mut strange) = (false, None);
         while let Some((from, to)) = parts.pop() {
             match self.renew_together(&renewals[from..to]).await {
-                Ok(renewed) => verdicts[from..to].copy_from_slice(&renewed),
-                // The row of one of them may be the cause, which does not concern the others.
-                Err(Error::Engine { .. }) if to - from > 1 => {
+                Ok(renewed) => {
+                    verdicts[from..to].copy_from_slice(&renewed);
+                    is_any_known = true;
+                }
+                // It is looked for, and the others are renewed.
+                Err(Failure::Row(_)) if to - from > 1 => {
                     let middle = from.midpoint(to);
                     parts.extend([(middle, to), (from, middle)]);
                 }
-                Err(error @ Error::Engine { .. }) if renewals.len() > 1 => {
+                Err(Failure::Row(error)) => {
                     let name = &renewals[from].name;
                     tracing::warn!(target: "leasehold", %name, %error, "a claim is not renewed");
+                    strange = Some(error);
                 }
-                Err(error) => return Err(error),
+                Err(failure) => return Err(failure.into_error()),
             }
         }
-        Ok(verdicts)
+        match strange {
+            Some(error) if !is_any_known => Err(error),
+            _ => Ok(verdicts),
+        }
     }
 
-    async fn renew_together(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+    async fn renew_together(&self, renewals: &[Renewal]) -> Attempt<Vec<Renewed>> {
         // A row that another transaction has locked is tried again by the client, soon.
         const TRIES: u32 = 4;
         let mut verdicts = vec![Renewed::Unknown; renewals.len()];
@@ -45,7 +53,7 @@ impl<D: Database> Sql<D> {
         for _ in 0..TRIES {
             match self.renew_pending(renewals, &mut pending, &mut verdicts).await {
                 Ok(()) | Err(Failure::Conflict(_)) => {}
-                Err(Failure::Failed(error)) => return Err(error),
+                Err(failure) => return Err(failure),
             }
             if pending.is_empty() {
                 break;
@@ -75,7 +83,8 @@ impl<D: Database> Sql<D> {
             let name = &renewals[numbers[0]].name;
             let row = rows.get(&key);
             let record = row.map(row::NameRow::record).transpose();
-            let record = record.map_err(|error| unreadable(self.word(), name, error))?.flatten();
+            let unreadable = |error| Failure::Row(unreadable(self.word(), name, error));
+            let record = record.map_err(unreadable)?.flatten();
             let (Some(row), Some(mut record)) = (row, record) else {
                 numbers.iter().for_each(|number| verdicts[*number] = Renewed::Gone);
                 pending.remove(&key);
@@ -94,7 +103,8 @@ impl<D: Database> Sql<D> {
                 pending.remove(&key);
                 continue;
             }
-            let columns = Columns::of(&record).map_err(|error| self.unwritable(name, error))?;
+            let unwritable = |error| Failure::Row(self.unwritable(name, error));
+            let columns = Columns::of(&record).map_err(unwritable)?;
             let version = Self::version()?;
             pending.insert(key.clone(), renewed);
             records.insert(key.clone(), (record, version));

@@ -32,12 +32,24 @@ impl<D: Database> Sql<D> {
     /// Sweeps a few rows, and says where to go on.
     pub(super) async fn sweep(&self, from: &Cursor) -> Result<Cursor> {
         let swept = self.database.sweep_names(&from.names, ROWS).await.map_err(Failure::into_error)?;
-        if !swept.unclear.is_empty() {
-            let (_, rows) = self.database.read_names(&swept.unclear).await.map_err(Failure::into_error)?;
-            for (key, row) in rows {
-                let Ok(Some(record)) = NameRow::record(&row) else { continue };
-                let Some(name) = name_of(&key, &record) else { continue };
-                self.on_name(&name, &Sweep, How::flushed()).await?;
+        // A row that is damaged, or that somebody has locked, must not stop the sweep there. What is
+        // left out has its turn in the next round.
+        let left_out = |error| tracing::debug!(target: "leasehold", %error, "not swept");
+        let rows = match swept.unclear.as_slice() {
+            [] => Vec::new(),
+            unclear => match self.database.read_names(unclear).await {
+                Ok((_, rows)) => rows,
+                Err(failure) => {
+                    left_out(failure.into_error());
+                    Vec::new()
+                }
+            },
+        };
+        for (key, row) in rows {
+            let Ok(Some(record)) = NameRow::record(&row) else { continue };
+            let Some(name) = name_of(&key, &record) else { continue };
+            if let Err(error) = self.on_name(&name, &Sweep, How::flushed()).await {
+                left_out(error);
             }
         }
         let cells = self.database.sweep_cells(&from.cells, ROWS).await.map_err(Failure::into_error)?;

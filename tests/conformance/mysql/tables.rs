@@ -17,10 +17,13 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_row_that_is_deleted_by_hand_is_a_loss,
             a_row_that_is_changed_by_hand_is_an_error,
             a_row_that_is_changed_by_hand_is_in_nobodys_way,
+            what_keeps_all_names_from_being_renewed_is_said,
+            a_damaged_row_stops_no_sweep,
             waiters_without_a_name_are_forgotten,
             idle_rows_are_swept_and_tokens_go_on_rising,
             expired_cells_are_swept,
             whoever_writes_cells_sweeps_the_table,
+            whoever_only_looks_at_cells_sweeps_nothing,
         ]
     )
     .cases
@@ -180,12 +183,32 @@ async fn expired_cells_are_swept(mut ground: Ground) {
     assert_eq!(client.latch("l3", 2).expect("a name").count_down().await.expect("counted"), 0);
 }
 
+/// Makes cells as old as if they had been written a while ago.
+const AGE: &str = "update leasehold_cells set expires = 1, version = 1";
+
+fn age_but_one() -> String {
+    format!("{AGE} where name_key <> 0x636b657074")
+}
+
+fn query(ground: &Ground, text: &str) -> String {
+    server(ground).query(text)
+}
+
 async fn whoever_writes_cells_sweeps_the_table(ground: Ground) {
-    let age = "update leasehold_cells set expires = 1, version = 1 where name_key <> 0x636b657074";
-    crate::tables::whoever_writes_cells_sweeps_the_table(
-        ground,
-        |ground, text| server(ground).query(text),
-        age,
-    )
-    .await;
+    crate::tables::whoever_writes_cells_sweeps_the_table(ground, query, &age_but_one()).await;
+}
+
+async fn whoever_only_looks_at_cells_sweeps_nothing(ground: Ground) {
+    crate::tables::whoever_only_looks_at_cells_sweeps_nothing(ground, query, AGE).await;
+}
+
+async fn a_damaged_row_stops_no_sweep(ground: Ground) {
+    let spoil = "update leasehold_queue set waiter = ''; \
+         update leasehold_names set last = last - 120000000";
+    crate::tables::a_damaged_row_stops_no_sweep(ground, query, spoil, &age_but_one()).await;
+}
+
+async fn what_keeps_all_names_from_being_renewed_is_said(ground: Ground) {
+    server_to_hurt(&ground);
+    crate::tables::what_keeps_all_names_from_being_renewed_is_said(ground, query).await;
 }
