@@ -32,6 +32,8 @@ mod leader;
 mod leaderboards;
 mod lease;
 mod limits;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod line;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod members;
 #[cfg(feature = "metrics")]

@@ -3,6 +3,7 @@
 mod access;
 mod advisory;
 pub(crate) mod guarding;
+mod listening;
 mod outage;
 mod statements;
 mod tables;
@@ -23,6 +24,7 @@ pub(crate) fn groups() -> Vec<Group> {
     groups.extend([
         group("access", access::cases()),
         group("guarding", guarding::cases()),
+        group("listening", listening::cases()),
         group("outage", outage::cases()),
         group("round_trips", crate::round_trips::cases()),
         group("rules", crate::rules::cases()),
@@ -50,3 +52,7 @@ fn server_to_hurt(ground: &Ground) -> &Postgres {
     ground.bench_of::<Pooled<Postgres>>().spoil();
     server(ground)
 }
+
+/// Counts sessions that listen. Beside that they only answer probes.
+const LISTENING: &str = "select count(*) from pg_stat_activity \
+     where application_name = 'leasehold' and (query like 'listen %' or query = 'select 1')";

@@ -2,17 +2,18 @@
 //! watches.
 //!
 //! PgBouncer in transaction mode takes `LISTEN` and delivers nothing. So a message is sent over
-//! another connection first. If it is not heard, nobody expects to be called: waiters ask again
-//! soon.
+//! another connection first. Until it is heard nobody expects to be called: waiters ask again soon.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use sha2::Digest as _;
-use tokio::sync::{Notify, OnceCell, watch};
+use tokio::sync::{OnceCell, watch};
 use tokio::task::AbortHandle;
+use tokio::time::sleep;
 
 use super::connection::{Abort, Session};
 use super::promises::ENGINE;
@@ -20,13 +21,21 @@ use super::shared::Shared;
 use super::statements::{Tables, quoted};
 use crate::claim::{Grant, OwnerId, Seat};
 use crate::engine::Hint;
+use crate::engine::sql::jitter;
 use crate::engine::sql::row::key_of;
-use crate::engine::supervise::{Attempt, CONNECT_LIMIT, Connector, Supervisor};
+use crate::engine::supervise::{Attempt, Connector, Supervisor};
 use crate::error::{Error, Result};
 use crate::name::Name;
+use crate::random;
 
-/// How long the first message may take.
+/// How long the first message may take. A server or a network may be slow at that moment: the
+/// second attempt has twice as long, and the third one three times.
 const FIRST_MESSAGE: Duration = Duration::from_secs(1);
+/// After so many messages that were not heard it is concluded that none will be.
+const ATTEMPTS: u32 = 3;
+/// When it is tried again to listen: after an error that may pass, and after that conclusion.
+const SOON: Duration = Duration::from_millis(500);
+const LATER: Duration = Duration::from_secs(60);
 
 /// The channel on which a client is called.
 pub(super) fn seat_channel(seat: Seat) -> String {
@@ -49,7 +58,8 @@ fn digest(bytes: &[u8]) -> String {
 
 /// What is said on a channel. Several are separated by spaces.
 pub(super) enum Message {
-    Hello,
+    /// To oneself. With a number: one that comes late must not answer for a later one.
+    Hello(u64),
     Wake(OwnerId),
     Granted {
         owner: OwnerId,
@@ -67,7 +77,7 @@ impl Message {
             text.push(' ');
         }
         match self {
-            Message::Hello => text.push('h'),
+            Message::Hello(number) => write!(text, "h{number:x}").unwrap_or_default(),
             Message::Wake(owner) => write!(text, "w{owner:?}").unwrap_or_default(),
             Message::Granted { owner, grant: Grant { token, tokens }, asking } => {
                 write!(text, "g{owner:?},{token},{tokens},{asking}").unwrap_or_default();
@@ -95,7 +105,7 @@ enum Hearing {
     /// It is not known yet, or there is no connection at the moment.
     Unknown,
     Hears,
-    /// Never: it is not wanted, or not possible.
+    /// It is not wanted, or does not seem possible.
     Deaf,
 }
 
@@ -104,7 +114,10 @@ enum Hearing {
 struct Heard {
     shared: Arc<Shared>,
     hearing: watch::Sender<Hearing>,
-    hello: Notify,
+    /// The number of the last [`Message::Hello`].
+    hello: watch::Sender<u64>,
+    /// How many of those in a row were not heard.
+    unheard: AtomicU32,
     /// What is watched, by the hash of its key, and how often.
     watched: Mutex<HashMap<String, (Name, usize)>>,
 }
@@ -112,7 +125,8 @@ struct Heard {
 impl Listener {
     pub(super) fn new(shared: Arc<Shared>, wanted: bool) -> Listener {
         let hearing = watch::Sender::new(if wanted { Hearing::Unknown } else { Hearing::Deaf });
-        let heard = Heard { shared, hearing, hello: Notify::new(), watched: Mutex::default() };
+        let (hello, unheard) = (watch::Sender::default(), AtomicU32::new(0));
+        let heard = Heard { shared, hearing, hello, unheard, watched: Mutex::default() };
         Listener { heard: Arc::new(heard), task: OnceLock::new(), supervisor: Arc::default() }
     }
 
@@ -130,16 +144,8 @@ impl Listener {
             return;
         }
         self.task.get_or_init(|| {
-            let (heard, supervisor) = (Arc::clone(&self.heard), Arc::clone(&self.supervisor));
-            let task = tokio::spawn(async move {
-                let connector = ListenConnector(Arc::clone(&heard));
-                let open = || Supervisor::open_or_retry(connector, CONNECT_LIMIT * 2);
-                if let Err(error) = supervisor.get_or_try_init(open).await {
-                    tracing::warn!(target: "leasehold", %error, "waiters poll: they can not be called");
-                    heard.hearing.send_replace(Hearing::Deaf);
-                }
-            });
-            task.abort_handle()
+            let task = open(Arc::clone(&self.heard), Arc::clone(&self.supervisor));
+            tokio::spawn(task).abort_handle()
         });
     }
 
@@ -188,6 +194,20 @@ impl Drop for Listener {
     }
 }
 
+/// Tries to listen until it works.
+async fn open(heard: Arc<Heard>, supervisor: Arc<OnceCell<Supervisor<ListenConnector>>>) {
+    loop {
+        let connector = ListenConnector(Arc::clone(&heard));
+        let Err(error) = supervisor.get_or_try_init(|| Supervisor::open(connector)).await else { return };
+        let unheard = heard.unheard.load(Ordering::Relaxed);
+        let may_pass = error.is_retryable() || (1..ATTEMPTS).contains(&unheard);
+        if !may_pass && heard.hearing.send_replace(Hearing::Deaf) != Hearing::Deaf {
+            tracing::warn!(target: "leasehold", %error, "waiters poll: they can not be called");
+        }
+        sleep(jitter(if may_pass { SOON } else { LATER })).await;
+    }
+}
+
 impl Heard {
     fn watched(&self) -> MutexGuard<'_, HashMap<String, (Name, usize)>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
@@ -222,7 +242,7 @@ impl Heard {
             let Some((kind, rest)) = message.split_at_checked(1) else { continue };
             let hint = match (kind, owner_of(rest)) {
                 ("h", _) => {
-                    self.hello.notify_one();
+                    self.hello.send_replace(u64::from_str_radix(rest, 16).unwrap_or_default());
                     continue;
                 }
                 ("g", _) => match granted(rest) {
@@ -282,7 +302,7 @@ impl Connector for ListenConnector {
         let shared = &heard.shared;
         let (client, driver, _) = shared.server.connect().await?;
         let (hears, first) = (Arc::clone(heard), attempt.epoch == 1);
-        let task = tokio::spawn(async move {
+        let mut task = tokio::spawn(async move {
             let why = driver.run(|message| hears.hear(message.payload())).await;
             hears.lost();
             attempt.lost(&why);
@@ -296,12 +316,26 @@ impl Connector for ListenConnector {
         }
         let listening = client.batch_execute(&statement).await;
         listening.map_err(|error| names.statement(error).into_error())?;
+        let number = random::number()?;
         let mut hello = String::new();
-        Message::Hello.append(&mut hello);
-        // Made before it is sent.
-        let answered = heard.hello.notified();
-        shared.send(BTreeMap::from([(own, hello)])).await;
-        if tokio::time::timeout(FIRST_MESSAGE, answered).await.is_err() {
+        Message::Hello(number).append(&mut hello);
+        let mut answer = heard.hello.subscribe();
+        let unavailable = |what: String| Error::Unavailable { engine: ENGINE, what, source: None };
+        if !shared.send(BTreeMap::from([(own, hello)])).await {
+            return Err(unavailable(format!("could not send a message over `{}`", names.server)));
+        }
+        let before = heard.unheard.load(Ordering::Relaxed);
+        let answered = async { answer.wait_for(|heard| *heard == number).await.is_ok() };
+        let is_heard = tokio::select! {
+            biased;
+            answered = answered => answered,
+            _ = &mut task => {
+                return Err(unavailable(format!("`{}` has ended the connection", names.server)));
+            }
+            () = sleep(FIRST_MESSAGE * (before + 1).min(ATTEMPTS)) => false,
+        };
+        if !is_heard {
+            heard.unheard.store(before.saturating_add(1), Ordering::Relaxed);
             client.batch_execute("unlisten *").await.ok();
             return Err(Error::Unsupported {
                 engine: ENGINE,
@@ -312,6 +346,7 @@ impl Connector for ListenConnector {
                 ),
             });
         }
+        heard.unheard.store(0, Ordering::Relaxed);
         heard.hearing.send_replace(Hearing::Hears);
         // For what is watched since it was looked at above.
         if !heard.watched().is_empty() {

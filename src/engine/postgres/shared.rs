@@ -51,7 +51,7 @@ impl Shared {
         understand: impl FnOnce(&[Row]) -> std::result::Result<T, tokio_postgres::Error>,
     ) -> Attempt<T> {
         let rows = self.rows(key, statement, parameters).await?;
-        understand(&rows).map_err(|error| self.server.names.strange_row(error).into())
+        understand(&rows).map_err(|error| self.server.names.strange_row(error))
     }
 
     /// How many rows a statement changed.
@@ -72,16 +72,22 @@ impl Shared {
     }
 
     /// Sends messages to channels, in a statement of their own: a transaction that notifies holds a
-    /// lock of the whole server until it is on disk, and this one writes nothing.
-    pub(super) async fn send(&self, messages: BTreeMap<String, String>) {
-        let Some(connected) = self.pool.connected_now() else { return };
+    /// lock of the whole server until it is on disk, and this one writes nothing. False if the
+    /// server has not taken them.
+    pub(super) async fn send(&self, messages: BTreeMap<String, String>) -> bool {
+        let Some(connected) = self.pool.connected_now() else { return false };
         let (channels, texts): (Vec<String>, Vec<String>) = messages.into_iter().unzip();
         let parameters: [Parameter<'_>; 2] = [(&channels, Type::TEXT_ARRAY), (&texts, Type::TEXT_ARRAY)];
         let statement = "select pg_notify(n.channel, n.text) from unnest($1, $2) as n (channel, text)";
         let request = pin!(connected.query(statement, &parameters));
-        if let Some(Err(error)) = connected.while_up(request).await {
+        match connected.while_up(request).await {
+            Some(Ok(_)) => true,
             // Whom it would have woken asks again in time.
-            tracing::debug!(target: "leasehold", %error, "could not notify");
+            Some(Err(error)) => {
+                tracing::debug!(target: "leasehold", %error, "could not notify");
+                false
+            }
+            None => false,
         }
     }
 }
