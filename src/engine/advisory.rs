@@ -237,9 +237,9 @@ impl<L: Locks> Advisory<L> {
         if holders.is_empty() {
             return Ok(Vec::new());
         }
-        let mut session = self.sessions.get().await?;
+        let (key, mut session) = (self.sessions.locks.key(name), self.sessions.get().await?);
         for holder in &holders {
-            session.end_session(holder.number).await?;
+            session.end_session(&key, holder.number).await?;
         }
         self.sessions.keep(session);
         // A session is told to end, and ends a moment later.

@@ -58,8 +58,8 @@ pub(crate) trait Session: Send + Sized + 'static {
     /// Who holds the lock and who waits for it, in order.
     fn look(&mut self, key: &Self::Key) -> impl Future<Output = Result<Vec<Seen>>> + Send;
 
-    /// Ends another session.
-    fn end_session(&mut self, number: u64) -> impl Future<Output = Result<()>> + Send;
+    /// Ends another session, which was seen to hold the lock.
+    fn end_session(&mut self, key: &Self::Key, number: u64) -> impl Future<Output = Result<()>> + Send;
 
     /// Waits until the session has ended, if that is noticed.
     fn ended(&mut self) -> impl Future<Output = ()> + Send;

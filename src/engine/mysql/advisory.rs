@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mysql_async::{Conn, Error as Driver, Row};
 
+use super::errors::is_no_session;
 use super::packet::{Answer, run};
 use super::promises::{ADVISORY, ENGINE};
 use super::requirements;
@@ -185,10 +186,12 @@ impl Session for AdvisorySession {
             Some(Seen { number, mode: Mode::Whole, waits: waits == 1, holder })
         };
         let mut all: Vec<Seen> = rows.into_iter().filter_map(seen).collect();
+        // The two statements do not see the same moment, so the second one alone says who holds.
         let number = self.number_of(&format!("select is_used_lock({name})")).await?;
-        if let Some(number) = number.and_then(|number| u64::try_from(number).ok())
-            && !all.iter().any(|seen| seen.number == number)
-        {
+        let holder = number.and_then(|number| u64::try_from(number).ok());
+        all.retain(|seen| seen.waits || Some(seen.number) == holder);
+        all.iter_mut().for_each(|seen| seen.waits = Some(seen.number) != holder);
+        if let Some(number) = holder.filter(|number| !all.iter().any(|seen| seen.number == *number)) {
             // Sessions of other users are shown to those only who have the right to see them.
             let pid = u32::try_from(number).unwrap_or(u32::MAX);
             let holder = Holder { host: "the server".into(), pid, label: "a session of another user".into() };
@@ -197,8 +200,13 @@ impl Session for AdvisorySession {
         Ok(all)
     }
 
-    async fn end_session(&mut self, number: u64) -> Result<()> {
-        self.run(&format!("kill {number}")).await.map(drop)
+    async fn end_session(&mut self, Key(name): &Key, number: u64) -> Result<()> {
+        // The lock may have been handed on since it was looked at; then the session stays.
+        let kill = format!("kill if(is_used_lock({name}) = {number}, {number}, 0)");
+        match run(&mut self.connection, &kill).await {
+            Err(error) if is_no_session(&error) => Ok(()),
+            ended => ended.map(drop).map_err(|error| self.place.blame.error(error)),
+        }
     }
 
     async fn ended(&mut self) {

@@ -251,7 +251,7 @@ impl Session for AdvisorySession {
         Ok(rows.into_iter().map(seen).collect())
     }
 
-    async fn end_session(&mut self, number: u64) -> Result<()> {
+    async fn end_session(&mut self, _: &Key, number: u64) -> Result<()> {
         self.query(&format!("select pg_terminate_backend({number})"), &[]).await.map(drop)
     }
 
