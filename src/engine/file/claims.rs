@@ -154,7 +154,7 @@ impl Session {
     /// Clears away a few rows that nobody may ever ask for again: what dead clients held, cells
     /// that have expired. Called now and then, it goes round the whole store.
     pub(super) fn sweep(&self, transaction: &mut Transaction<'_>) -> Result<Vec<Notice>> {
-        self.store.forget_dead_readers()?;
+        self.store.forget_dead_readers();
         let cursor = transaction.get(rows::CURSOR)?.map_or_else(Vec::new, <[u8]>::to_vec);
         let keys = transaction.keys_from(&cursor, ROWS)?;
         let mut notices = Vec::new();

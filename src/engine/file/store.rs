@@ -12,6 +12,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, WithoutTls};
@@ -40,6 +41,8 @@ pub(super) const LINKS: &str = "links-";
 /// For how long, in microseconds, one look at where the store is serves the calls that grant
 /// nothing.
 const LOOK_EVERY: u64 = 100;
+/// How often, in microseconds, dead readers are looked for at most.
+const CLEAR_EVERY: u64 = 1_000_000;
 
 /// A store that this process has opened. All clients of the process share it: it must be opened
 /// only once.
@@ -54,6 +57,10 @@ pub(super) struct Store {
     /// At most one thread waits for the gate.
     waiting: Arc<tokio::sync::Mutex<()>>,
     reading: Arc<Semaphore>,
+    /// At most one thread forgets dead readers.
+    clearing: Arc<Semaphore>,
+    /// When that was last begun, in microseconds of the system's clock.
+    cleared_at: AtomicU64,
     /// When a write of this process last passed the gate.
     passed_at: Mutex<Instant>,
     floor: AtomicU64,
@@ -92,7 +99,7 @@ impl Store {
                 Some(None) => {
                     // Another thread is closing it.
                     drop(stores);
-                    std::thread::yield_now();
+                    thread::yield_now();
                 }
                 None => {
                     let (env, table) = open_first(dir, &gate)?;
@@ -108,6 +115,8 @@ impl Store {
                         id,
                         waiting: Arc::default(),
                         reading: Arc::new(Semaphore::new(READERS_OF_ONE)),
+                        clearing: Arc::new(Semaphore::new(1)),
+                        cleared_at: AtomicU64::new(0),
                         passed_at: Mutex::new(Instant::now()),
                         floor: AtomicU64::new(floor),
                         pid: fork::pid(),
@@ -157,8 +166,27 @@ impl Store {
 
     /// Clears away what processes left that were killed while they read. Until then no space is
     /// used again that was freed after they began.
-    pub(super) fn forget_dead_readers(&self) -> Result<()> {
-        self.env()?.clear_stale_readers().map(drop).map_err(failed)
+    ///
+    /// In the background, on a thread of its own: where one is dead, LMDB waits for the store's lock
+    /// for readers, and whoever has that may be stopped. Nobody else must wait for that.
+    pub(super) fn forget_dead_readers(self: &Arc<Store>) {
+        let now = SystemClock.now().as_micros();
+        if now.saturating_sub(self.cleared_at.load(Ordering::Relaxed)) < CLEAR_EVERY {
+            return;
+        }
+        let Ok(clearing) = Arc::clone(&self.clearing).try_acquire_owned() else { return };
+        self.cleared_at.store(now, Ordering::Relaxed);
+        let store = Arc::clone(self);
+        let started = thread::Builder::new().name("leasehold".to_owned()).spawn(move || {
+            let _clearing = clearing;
+            let cleared = store.env().and_then(|env| env.clear_stale_readers().map_err(failed));
+            if let Err(error) = cleared {
+                tracing::debug!(target: "leasehold", %error, "dead readers are not forgotten");
+            }
+        });
+        if let Err(error) = started {
+            tracing::debug!(target: "leasehold", %error, "no thread to forget dead readers");
+        }
     }
 
     /// Writes: all of it or nothing. If the future is dropped, either the write is done already or
