@@ -1,8 +1,11 @@
 //! An SQL engine beside the rules: the same requests on it and on `memory:`, which runs the rules
 //! themselves, must give the same answers and leave the same state.
 //!
-//! What a statement does without the rules (taking a name that nobody uses, and giving it back) is
-//! mixed with what needs them, on few names, so that each finds what the other wrote.
+//! What a statement does without the rules (taking a name that nobody uses or whose lease is over,
+//! and giving it back) is mixed with what needs them, on few names, so that each finds what the
+//! other wrote. One owner has short leases, and its claims are over before the next step.
+
+use std::time::Duration;
 
 use leasehold::claim::{Alteration, Answer, Ask, OwnerId};
 use leasehold::engine::{Engine, Hints, Renewal, View};
@@ -15,9 +18,18 @@ pub(crate) fn cases() -> Vec<(&'static str, Case)> {
     cases!("rules", [the_engine_does_what_the_rules_say]).cases
 }
 
-const STEPS: usize = 3000;
+const STEPS: usize = 5000;
+/// After so many steps there are other names.
+const STEPS_ON_NAMES: usize = 500;
 const NAMES: u64 = 3;
-const OWNERS: u64 = 4;
+/// The last one has short leases.
+const OWNERS: u64 = 5;
+const LONG_LEASE: Duration = ms(600_000);
+const SHORT_LEASE: Duration = ms(20);
+/// How long a name stays closed after a short lease.
+const DELAYS: [Duration; 8] = [ms(0), ms(0), ms(0), ms(10), ms(10), ms(10), ms(10), LONG_LEASE];
+/// After that a short lease is over on all engines, and a short delay.
+const OVER: Duration = ms(40);
 const CAPACITY: u32 = 3;
 
 /// Numbers that are the same in every run of a seed.
@@ -55,10 +67,14 @@ fn seen(view: &View) -> String {
 }
 
 async fn the_engine_does_what_the_rules_say(ground: Ground) {
+    follows_the_rules(ground.url(), STEPS).await;
+}
+
+pub(crate) async fn follows_the_rules(url: &str, steps: usize) {
     let seed = std::env::var("LEASEHOLD_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(18);
     let options = Options::new();
     let mut engines: Vec<Box<dyn Engine>> = Vec::new();
-    for url in [ground.url(), "memory:"] {
+    for url in [url, "memory:"] {
         let engine = leasehold::engine::open(url, &options).await.expect("the engine is there");
         engine.listen(Hints::new(|_| {}));
         engines.push(engine);
@@ -66,30 +82,41 @@ async fn the_engine_does_what_the_rules_say(ground: Ground) {
     let mut numbers = Numbers(seed);
     let mut highest = [0; NAMES as usize];
     let mut given: [std::collections::BTreeSet<u64>; NAMES as usize] = Default::default();
-    let mut granted = 0;
-    for step in 0..STEPS {
+    let (mut granted, mut short) = (0, 0);
+    for step in 0..steps {
+        if step % STEPS_ON_NAMES == 0 {
+            highest = Default::default();
+            given = Default::default();
+        }
         let number = numbers.below(NAMES);
         let family = if number == 2 { Family::Election } else { Family::Semaphore };
-        let name = Name::new(family, format!("n{number}")).expect("a name");
+        let name = Name::new(family, format!("n{number} {}", step / STEPS_ON_NAMES)).expect("a name");
         let owner = OwnerId(u128::from(numbers.below(OWNERS) + 1));
+        let is_short = owner == OwnerId(u128::from(OWNERS));
+        let lease = if is_short { SHORT_LEASE } else { LONG_LEASE };
+        // A look clears away what is over. What nobody has looked at is met by the next request.
+        let is_blind = is_short && numbers.below(2) == 0;
         let (what, weight) = (numbers.below(20), 1 + numbers.below(u64::from(CAPACITY)) as u32);
         let ask = Ask {
             owner,
             weight: if number == 0 { CAPACITY } else { weight },
             capacity: CAPACITY,
-            lease: ms(60_000),
+            lease,
+            lock_delay: if is_short { DELAYS[numbers.below(8) as usize] } else { ms(0) },
             tokens: 1 + numbers.below(3) as u32,
-            wait: numbers.below(3) > 0,
+            wait: numbers.below(3) > 0 && !is_short,
             logged: family == Family::Election,
             value: vec![step as u8].into(),
             ..crate::bench::ask(owner.0)
         };
-        let mut said: Vec<(String, String)> = Vec::new();
+        // It must not wait, so that it has no grant that it did not ask for just now.
+        let what = if is_short && what >= 17 { 16 } else { what };
+        let mut answers = Vec::new();
         for (place, engine) in engines.iter().enumerate() {
             let answer = match what {
                 0..=8 => {
                     let answer = engine.acquire(&name, &ask).await.expect("an answer");
-                    if let (Answer::Granted(grant), 0) = (&answer, place) {
+                    if let (Answer::Granted(grant), 0, false) = (&answer, place, is_short) {
                         granted += 1;
                         let known = engine.look(&name, 0).await.expect("a view");
                         let claims = known.claims.iter().map(|held| held.claim.token);
@@ -100,7 +127,7 @@ async fn the_engine_does_what_the_rules_say(ground: Ground) {
                 }
                 9..=15 => format!("{:?}", engine.release(&name, owner, 0).await.expect("an answer")),
                 16 => {
-                    let renewal = Renewal { name: name.clone(), owner, lease: ms(60_000) };
+                    let renewal = Renewal { name: name.clone(), owner, lease };
                     format!("{:?}", engine.renew(&[renewal]).await.expect("an answer"))
                 }
                 17 => {
@@ -120,6 +147,19 @@ async fn the_engine_does_what_the_rules_say(ground: Ground) {
                     format!("{:?}", broken.iter().map(|claim| claim.owner).collect::<Vec<_>>())
                 }
             };
+            answers.push(answer);
+        }
+        let doing = format!("step {step} of seed {seed}: {what} by {owner:?} on {name}");
+        assert_eq!(answers[0], answers[1], "{doing}");
+        if is_short && (answers[0].starts_with("granted") || answers[0].contains("Yes")) {
+            short += 1;
+            tokio::time::sleep(OVER).await;
+        }
+        if is_blind {
+            continue;
+        }
+        let mut views = Vec::new();
+        for (place, engine) in engines.iter().enumerate() {
             let view = engine.look(&name, 0).await.expect("a view");
             if place == 0 {
                 let before = highest[number as usize];
@@ -130,9 +170,10 @@ async fn the_engine_does_what_the_rules_say(ground: Ground) {
                     highest[number as usize] = highest[number as usize].max(token);
                 }
             }
-            said.push((answer, seen(&view)));
+            views.push(seen(&view));
         }
-        assert_eq!(said[0], said[1], "step {step} of seed {seed}: {what} by {owner:?} on {name}");
+        assert_eq!(views[0], views[1], "{doing}");
     }
-    assert!(granted > STEPS / 20, "only {granted} were granted");
+    assert!(short > steps / 200, "only {short} leases were short");
+    assert!(granted > steps / 20, "only {granted} were granted");
 }

@@ -2,6 +2,7 @@
 
 use leasehold::engine::{AfterDeath, Reach};
 
+use crate::Group;
 use crate::servers::{PgBouncer, Pool, Pooled, Postgres};
 use crate::setup::{AnyServer, Promises, Setup, Store, Under};
 use crate::shedlock::Database;
@@ -11,7 +12,8 @@ pub(crate) fn setups() -> Vec<Setup> {
     let promises = Promises::everything("postgres", Reach::Network, AfterDeath::AfterLease);
     let direct =
         Setup { own_cases: crate::postgres::groups(), ..Setup::new("postgres", promises, || fresh(&POOL)) };
-    let pooler = Setup::new("pgbouncer", promises, pooling);
+    let rules = Group { name: "rules", missing: None, cases: crate::rules::cases() };
+    let pooler = Setup { own_cases: vec![rules], ..Setup::new("pgbouncer", promises, pooling) };
     // Some of the own cases of the first put a pooler before the server.
     let missing = || Postgres::missing().or_else(PgBouncer::missing);
     [direct, pooler].map(|setup| Setup { missing: missing(), ..setup }).into()
