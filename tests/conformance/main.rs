@@ -46,6 +46,8 @@ mod network;
 #[cfg(feature = "once")]
 mod once;
 mod outage;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod pages;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod process;

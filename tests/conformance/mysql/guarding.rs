@@ -17,6 +17,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_name_can_not_be_taken_before_the_transaction_ends,
             others_are_not_held_up_by_a_transaction,
             who_shares_a_name_is_refused,
+            the_page_shows_what_runs,
         ]
     )
     .cases
@@ -24,16 +25,21 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
 
 /// A connection of the user's own.
 pub(crate) async fn database(ground: &Ground) -> Conn {
+    database_as(ground, "leasehold").await
+}
+
+/// The same for another user.
+pub(super) async fn database_as(ground: &Ground, user: &str) -> Conn {
     let options = OptsBuilder::default()
         .ip_or_hostname("127.0.0.1")
         .tcp_port(server(ground).port())
-        .user(Some("leasehold"))
+        .user(Some(user))
         .pass(Some("secret"))
         .db_name(Some("leasehold"));
     Conn::new(options).await.expect("the server")
 }
 
-async fn passes(database: &mut Conn, verify: &VerifySql) -> bool {
+pub(super) async fn passes(database: &mut Conn, verify: &VerifySql) -> bool {
     let mut transaction = database.start_transaction(TxOpts::default()).await.expect("a transaction");
     let given = || (verify.key.clone(), verify.token);
     let rows: Vec<Row> = transaction.exec(verify.select.as_str(), given()).await.expect("an answer");
@@ -121,4 +127,27 @@ async fn who_shares_a_name_is_refused(mut ground: Ground) {
     let reader = client.rwlock("x").expect("a name").read().await.expect("free");
     let error = reader.verify_sql().expect_err("others may read too");
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+}
+
+async fn sell(client: &Client, mut connection: Conn) -> Result<(), Box<dyn std::error::Error>> {
+    let guard = client.mutex("stock/42")?.lock().await?;
+    let verify = guard.verify_sql()?;
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    // Fails if the name is not held any more, and keeps others out until the end.
+    transaction.exec_drop(&verify.or_fail, (&verify.key, verify.token)).await?;
+    transaction.query_drop("update stock set amount = amount - 1 where id = 42").await?;
+    transaction.commit().await?;
+    guard.release().await?;
+    Ok(())
+}
+
+async fn the_page_shows_what_runs(mut ground: Ground) {
+    let client = ground.client().await;
+    let mut connection = database(&ground).await;
+    connection.query_drop("create table stock (id int, amount int)").await.expect("a table");
+    connection.query_drop("insert into stock values (42, 10)").await.expect("a row");
+    sell(&client, connection).await.expect("sold");
+    assert_eq!(server(&ground).query("select amount from stock"), "9");
+    let page = include_str!("../../../docs/mysql.md");
+    crate::pages::shows(page, "// mysql_async", include_str!("guarding.rs"));
 }

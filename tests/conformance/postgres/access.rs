@@ -3,7 +3,7 @@
 use leasehold::Error;
 
 use super::*;
-use crate::bench::{ms, soon};
+use crate::bench::{ms, soon, until_within};
 
 pub(super) fn cases() -> Vec<(&'static str, Case)> {
     cases!(
@@ -94,6 +94,25 @@ async fn the_documented_grants_are_enough(ground: Ground) {
     assert_eq!(latch.count_down().await.expect("counted"), 0);
     soon("the latch", two.latch("l", 1).expect("a name").wait()).await.expect("open");
     assert!(one.list(leasehold::Family::Lock, None, 10).await.expect("a list").is_empty());
+    // A guard is checked in a transaction of the same user's.
+    let held = lock(&one, "x", ms(60_000)).await;
+    let mut database = super::guarding::database_as(&ground, "app").await;
+    let verify = held.verify_sql().expect("a database");
+    assert!(super::guarding::passes(&mut database, &verify).await);
+    assert_eq!(two.break_claims(leasehold::Family::Lock, "x").await.expect("broken").len(), 1);
+    assert!(!super::guarding::passes(&mut database, &verify).await);
+    // And the tables are swept.
+    lock(&one, "old", ms(60_000)).await.release().await.expect("held");
+    let old = "select count(*) from leasehold_names where record is null";
+    assert_ne!(server.query(old), "0");
+    server.query("update leasehold_names set last = last - 120000000 where record is null");
+    until_within(ms(60_000), "old rows are gone", async || {
+        for _ in 0..64 {
+            lock(&one, "y", ms(60_000)).await.release().await.expect("held");
+        }
+        server.query(old) == "1"
+    })
+    .await;
 }
 
 async fn a_standby_is_refused(ground: Ground) {

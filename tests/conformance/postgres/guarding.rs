@@ -15,6 +15,7 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
             a_name_can_not_be_taken_before_the_transaction_ends,
             others_are_not_held_up_by_a_transaction,
             who_shares_a_name_is_refused,
+            the_page_shows_what_runs,
         ]
     )
     .cases
@@ -22,14 +23,19 @@ pub(super) fn cases() -> Vec<(&'static str, Case)> {
 
 /// A connection of the user's own.
 pub(crate) async fn database(ground: &Ground) -> Database {
+    database_as(ground, "leasehold").await
+}
+
+/// The same for another role.
+pub(super) async fn database_as(ground: &Ground, role: &str) -> Database {
     let port = server(ground).port();
-    let address = format!("host=127.0.0.1 port={port} user=leasehold password=secret dbname=leasehold");
+    let address = format!("host=127.0.0.1 port={port} user={role} password=secret dbname=leasehold");
     let (client, connection) = tokio_postgres::connect(&address, NoTls).await.expect("the server");
     tokio::spawn(connection);
     client
 }
 
-async fn passes(database: &mut Database, verify: &VerifySql) -> bool {
+pub(super) async fn passes(database: &mut Database, verify: &VerifySql) -> bool {
     let transaction = database.transaction().await.expect("a transaction");
     let rows = transaction.query(&verify.select, &[&verify.key, &verify.token]).await.expect("an answer");
     let checked = transaction.query(&verify.or_fail, &[&verify.key, &verify.token]).await;
@@ -115,4 +121,27 @@ async fn who_shares_a_name_is_refused(mut ground: Ground) {
     let memory = leasehold::connect("memory:").await.expect("memory");
     let error = lock(&memory, "x", ms(9000)).await.verify_sql().expect_err("no database");
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+}
+
+async fn sell(client: &Client, mut database: Database) -> Result<(), Box<dyn std::error::Error>> {
+    let guard = client.mutex("stock/42")?.lock().await?;
+    let verify = guard.verify_sql()?;
+    let transaction = database.transaction().await?;
+    // Fails if the name is not held any more, and keeps others out until the end.
+    transaction.query(&verify.or_fail, &[&verify.key, &verify.token]).await?;
+    transaction.execute("update stock set amount = amount - 1 where id = 42", &[]).await?;
+    transaction.commit().await?;
+    guard.release().await?;
+    Ok(())
+}
+
+async fn the_page_shows_what_runs(mut ground: Ground) {
+    let client = ground.client().await;
+    let database = database(&ground).await;
+    database.batch_execute("create table stock (id int, amount int)").await.expect("a table");
+    database.batch_execute("insert into stock values (42, 10)").await.expect("a row");
+    sell(&client, database).await.expect("sold");
+    assert_eq!(server(&ground).query("select amount from stock"), "9");
+    let page = include_str!("../../../docs/postgres.md");
+    crate::pages::shows(page, "// tokio-postgres", include_str!("guarding.rs"));
 }
