@@ -11,6 +11,7 @@ pub(crate) struct Passing<'a> {
     /// They come from the server.
     pub(crate) is_reply: bool,
     /// How many came before them on this connection and this way.
+    #[allow(dead_code, reason = "used by cases of some features")]
     pub(crate) number: u64,
     pub(crate) bytes: &'a mut [u8],
 }

@@ -167,8 +167,9 @@ impl Store {
     /// Clears away what processes left that were killed while they read. Until then no space is
     /// used again that was freed after they began.
     ///
-    /// In the background, on a thread of its own: where one is dead, LMDB waits for the store's lock
-    /// for readers, and whoever has that may be stopped. Nobody else must wait for that.
+    /// In the background, on a thread of its own: where a reader is dead, LMDB waits for the
+    /// store's lock for readers. The process that holds it may be stopped, so nobody else may wait
+    /// for it.
     pub(super) fn forget_dead_readers(self: &Arc<Store>) {
         let now = SystemClock.now().as_micros();
         if now.saturating_sub(self.cleared_at.load(Ordering::Relaxed)) < CLEAR_EVERY {

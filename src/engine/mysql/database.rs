@@ -311,7 +311,7 @@ impl Database for Mysql {
         while !rest.is_empty() {
             let mut length = 0;
             let fits = rest.iter().take_while(|write| {
-                // The statement has about so many letters beside its bytes, which are in hexadecimal.
+                // About so many letters beside the bytes, which are in hexadecimal.
                 const STATEMENT: usize = 600;
                 length +=
                     4 * write.key.len() + 2 * write.columns.record.as_ref().map_or(0, Vec::len) + STATEMENT;

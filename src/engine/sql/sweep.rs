@@ -32,8 +32,8 @@ impl<D: Database> Sql<D> {
     /// Sweeps a few rows, and says where to go on.
     pub(super) async fn sweep(&self, from: &Cursor) -> Result<Cursor> {
         let swept = self.database.sweep_names(&from.names, ROWS).await.map_err(Failure::into_error)?;
-        // A row that is damaged, or that somebody has locked, must not stop the sweep there. What is
-        // left out has its turn in the next round.
+        // A row that is damaged, or that somebody has locked, must not stop the sweep there. What
+        // is left out has its turn in the next round.
         let left_out = |error| tracing::debug!(target: "leasehold", %error, "not swept");
         let rows = match swept.unclear.as_slice() {
             [] => Vec::new(),
