@@ -133,29 +133,31 @@ async fn a_grant_is_on_disk_whatever_the_role_says_and_a_release_is_not(_: Groun
     assert!(lost_releases > 0, "the server has lost nothing, so this shows nothing");
 }
 
+/// Starts to wait for a name, and returns when its holder sees that.
+async fn wait_behind(holder: &Client, waiter: &Client, name: &str) -> tokio::task::JoinHandle<Guard> {
+    let mutex = waiter.mutex(name).expect("a name").lease(ms(60_000));
+    let waiting = tokio::spawn(async move { mutex.lock().await.expect("granted") });
+    until("it waits", async || {
+        holder.look(leasehold::Family::Lock, name).await.expect("a view").waiting == 1
+    })
+    .await;
+    waiting
+}
+
 /// Whoever gives a name back tells the next one its grant, and has it on disk before, if it listens
 /// itself. So both listen here.
 async fn a_name_that_is_handed_over_is_on_disk_whatever_the_role_says(_: Ground) {
     let server = lazy_server();
     for round in 0..3 {
         let (one, two) = (connect(&server.url()).await, connect(&server.url()).await);
-        let wait_for = async |holder: &Client, waiter: &Client, name: &str| {
-            let mutex = waiter.mutex(name).expect("a name").lease(ms(60_000));
-            let waiting = tokio::spawn(async move { mutex.lock().await.expect("granted") });
-            until("it waits", async || {
-                holder.look(leasehold::Family::Lock, name).await.expect("a view").waiting == 1
-            })
-            .await;
-            waiting
-        };
         let first_name = format!("first{round}");
         let first = lock(&two, &first_name, ms(60_000)).await;
-        let waiting = wait_for(&two, &one, &first_name).await;
+        let waiting = wait_behind(&two, &one, &first_name).await;
         first.release().await.expect("held");
         soon("its turn", waiting).await.expect("no panic").release().await.expect("held");
         let name = format!("n{round}");
         let held = lock(&one, &name, ms(60_000)).await;
-        let waiting = wait_for(&one, &two, &name).await;
+        let waiting = wait_behind(&one, &two, &name).await;
         until("both listen", async || server.sql(LISTENING) == "2").await;
         held.release().await.expect("held");
         let next = soon("its turn", waiting).await.expect("no panic");
