@@ -10,9 +10,6 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) struct Passing<'a> {
     /// They come from the server.
     pub(crate) is_reply: bool,
-    /// How many came before them on this connection and this way.
-    #[allow(dead_code, reason = "used by cases of some features")]
-    pub(crate) number: u64,
     pub(crate) bytes: &'a mut [u8],
 }
 
@@ -44,9 +41,9 @@ async fn carry(
     hand: impl Fn(Passing<'_>) -> Duration,
 ) {
     let mut bytes = vec![0; 1 << 16];
-    for number in 0.. {
+    loop {
         let Ok(length @ 1..) = from.read(&mut bytes).await else { return };
-        let held_up = hand(Passing { is_reply, number, bytes: &mut bytes[..length] });
+        let held_up = hand(Passing { is_reply, bytes: &mut bytes[..length] });
         tokio::time::sleep(held_up).await;
         if to.write_all(&bytes[..length]).await.is_err() {
             return;

@@ -32,7 +32,7 @@ mod leader;
 mod leaderboards;
 mod lease;
 mod limits;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "postgres")]
 mod line;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod members;
