@@ -126,12 +126,14 @@ async fn compare() -> Result<(), Failed> {
             if dice.roll(60) == 0
                 && let Some(head) = &mut values[0]
             {
-                // It is being rebuilt.
-                head[1] = 1;
+                // It is being rebuilt, or was forgotten.
+                head[1] = 1 + dice.roll(2) as u8;
             }
             let now = match dice.roll(12) {
                 0 => found.now.saturating_sub(dice.roll(10_000_000)),
                 1 => found.now + dice.roll(10_000_000),
+                // When all has ended, or just not.
+                2 => found.now + 86_400_000_000 + dice.roll(12_000_000),
                 _ => found.now,
             };
             let given: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::head::Head;
+use super::head::{Head, Mode};
 use super::sell::Sale;
 use crate::claim::Micros;
 use crate::engine::Cells;
@@ -81,7 +81,7 @@ impl Figures {
     fn add(&mut self, head: &Head, now: Micros) {
         self.epoch = head.layout.epoch;
         self.shards = head.layout.shards;
-        self.rebuilding |= head.rebuilding;
+        self.rebuilding |= head.mode == Mode::Rebuilding;
         self.opens_in = Duration::from_micros(head.opens.saturating_sub(now));
         self.closes_in = Duration::from_micros(head.closes.saturating_sub(now));
         self.stock += u64::from(head.stock);
@@ -126,7 +126,9 @@ impl Sale {
         let mut figures = Figures::default();
         for bytes in cells.iter().filter_map(|cell| cell.value.as_deref()) {
             let head = Head::decode(bytes).ok_or_else(|| self.foreign())?;
-            figures.add(&head, now);
+            if !head.is_gone(now) {
+                figures.add(&head, now);
+            }
         }
         Ok((figures.epoch > 0).then_some(figures))
     }

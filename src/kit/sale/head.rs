@@ -11,10 +11,12 @@ use crate::kit::bytes::{Reader, Writer};
 const TAG: u8 = 0x81;
 const OPEN: u8 = 0;
 const REBUILDING: u8 = 1;
+const FORGOTTEN: u8 = 2;
 /// Two numbers below this have a sum that Lua holds exactly.
 pub(super) const LARGEST: u64 = 1 << 52;
-/// A cell that is written after the sale was to be forgotten lives for this long.
-const LAST_WORDS: Duration = Duration::from_secs(60);
+/// Heads outlive all other cells of their sale by this, so that none of them is taken for a part of
+/// the next sale.
+const OUTLIVES: Duration = Duration::from_secs(60);
 
 /// How a sale is laid out. Callers bring what they believe, and are told if it has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +67,26 @@ impl Units {
     }
 }
 
+/// What may happen in a sale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Open,
+    /// Nothing is sold until the rebuilding of the sale is finished.
+    Rebuilding,
+    /// There is no sale any more. Its buckets and buyers stay until they end, and so does the head:
+    /// it keeps the next sale from beginning with the same epoch.
+    Forgotten,
+}
+
 /// `stock = available + units`, and `taken = units + returned`: always.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Nothing is sold until the rebuilding of the sale is finished.
-    pub(super) rebuilding: bool,
+    pub(super) mode: Mode,
     pub(super) layout: Layout,
     pub(super) shard: u8,
     pub(super) opens: Micros,
     pub(super) closes: Micros,
-    /// When all is forgotten.
+    /// When there is no such sale any more.
     pub(super) ends: Micros,
     pub(super) pay_within: Micros,
     /// No reservation is due before this.
@@ -97,7 +109,7 @@ impl Head {
         let closes = opens.saturating_add(micros(terms.open_for));
         let pay_within = micros(terms.pay_within);
         Head {
-            rebuilding: false,
+            mode: Mode::Open,
             layout,
             shard,
             opens,
@@ -119,7 +131,11 @@ impl Head {
     pub(super) fn encode(&self) -> Vec<u8> {
         let Units { reserved, ordered, paid, expiring, dead } = self.units;
         Writer::new(TAG)
-            .byte(if self.rebuilding { REBUILDING } else { OPEN })
+            .byte(match self.mode {
+                Mode::Open => OPEN,
+                Mode::Rebuilding => REBUILDING,
+                Mode::Forgotten => FORGOTTEN,
+            })
             .number(self.layout.epoch)
             .byte(self.shard)
             .byte(self.layout.shards)
@@ -146,7 +162,11 @@ impl Head {
     /// `None` if the bytes are not a head.
     pub(super) fn decode(bytes: &[u8]) -> Option<Head> {
         let mut reader = Reader::new(bytes, TAG)?;
-        let rebuilding = reader.byte()? != OPEN;
+        let mode = match reader.byte()? {
+            OPEN => Mode::Open,
+            FORGOTTEN => Mode::Forgotten,
+            _ => Mode::Rebuilding,
+        };
         let epoch = reader.number()?;
         let (shard, shards) = (reader.byte()?, reader.byte()?);
         let buckets = u16::from_be_bytes(reader.bytes(2)?.try_into().ok()?);
@@ -165,7 +185,7 @@ impl Head {
         }
         let units = Units { reserved, ordered, paid, expiring, dead };
         Some(Head {
-            rebuilding,
+            mode,
             layout,
             shard,
             opens,
@@ -183,10 +203,23 @@ impl Head {
         })
     }
 
-    /// How long a cell of this sale is kept that is written now.
+    /// There is no such sale any more, although the head is there.
+    pub(super) fn is_gone(&self, now: Micros) -> bool {
+        self.mode == Mode::Forgotten || self.ends <= now
+    }
+
+    /// Writes a bucket or a buyer of this sale, which must not be gone.
     pub(super) fn put(&self, bytes: Vec<u8>, now: Micros) -> Write {
-        let lives = Duration::from_micros(self.ends.saturating_sub(now)).max(LAST_WORDS);
-        Write::Put(CellValue { bytes, lives })
+        Write::Put(CellValue { bytes, lives: self.lives(now) })
+    }
+
+    /// Writes this head.
+    pub(super) fn put_head(&self, now: Micros) -> Write {
+        Write::Put(CellValue { bytes: self.encode(), lives: self.lives(now) + OUTLIVES })
+    }
+
+    fn lives(&self, now: Micros) -> Duration {
+        Duration::from_micros(self.ends.saturating_sub(now))
     }
 
     /// Units go from one state to another.

@@ -1,7 +1,7 @@
 //! The rules over the heads of all shards, which are decided together: so a sale is there whole or
 //! not at all, and nothing is sold out while a unit is on its way from one shard to another.
 
-use super::head::Head;
+use super::head::{Head, Mode};
 use super::terms::{MOST_SHARDS, Terms};
 use crate::claim::Micros;
 use crate::client::cell::TypedRule;
@@ -18,7 +18,7 @@ pub(super) enum Ask {
     Resume { epoch: u32, shards: Vec<[u32; 3]> },
     /// To have at least so many units in one shard, if all shards together have them.
     Gather { epoch: u32, home: u8, quantity: u32 },
-    /// To forget the sale.
+    /// To forget the sale. Its heads stay, as long as a cell of it can be there.
     Close { epoch: u32 },
 }
 
@@ -39,6 +39,8 @@ pub(super) enum Answer {
     NoSale,
     /// All shards together have so few.
     TooFew(u32),
+    /// There was a sale with this epoch, of which buckets and buyers may be there yet.
+    Forgotten(u32),
 }
 
 impl Heads {
@@ -52,16 +54,23 @@ impl Heads {
                 Some(None) => return no(Answer::Foreign),
             }
         }
+        // A cell of an earlier epoch is good for nothing, as long as no sale has that epoch again.
+        let ends = heads.iter().flatten().map(|head| head.ends).max().unwrap_or(0);
+        let gone =
+            heads.iter().flatten().filter(|head| head.is_gone(now)).map(|head| head.layout.epoch).max();
+        heads.iter_mut().for_each(|head| drop(head.take_if(|head| head.is_gone(now))));
         let epoch = heads.iter().flatten().map(|head| head.layout.epoch).max();
         match &self.ask {
             Ask::Open(_) | Ask::Pause(_) if heads.len() != usize::from(MOST_SHARDS) => no(Answer::Foreign),
-            Ask::Open(terms) => match epoch {
-                Some(epoch) => no(Answer::Epoch(epoch)),
-                None => (begin(terms, now, false), Answer::Yes),
+            Ask::Open(terms) => match (epoch, gone) {
+                (Some(epoch), _) => no(Answer::Epoch(epoch)),
+                (None, Some(gone)) if gone >= terms.epoch => no(Answer::Forgotten(gone)),
+                _ => (begin(terms, Mode::Open, ends, now), Answer::Yes),
             },
-            Ask::Pause(terms) => match epoch {
-                Some(epoch) if epoch >= terms.epoch => no(Answer::Epoch(epoch)),
-                _ => (begin(terms, now, true), Answer::Yes),
+            Ask::Pause(terms) => match (epoch, gone) {
+                (Some(epoch), _) if epoch >= terms.epoch => no(Answer::Epoch(epoch)),
+                (_, Some(gone)) if gone >= terms.epoch => no(Answer::Forgotten(gone)),
+                _ => (begin(terms, Mode::Rebuilding, ends, now), Answer::Yes),
             },
             Ask::Resume { epoch: wanted, shards } => resume(&mut heads, *wanted, shards, now),
             Ask::Gather { epoch: wanted, home, quantity } => {
@@ -70,39 +79,45 @@ impl Heads {
             Ask::Close { epoch: wanted } => match epoch {
                 None => no(Answer::NoSale),
                 Some(epoch) if epoch != *wanted => no(Answer::Epoch(epoch)),
-                Some(_) => (heads.iter().map(|_| Write::Delete).collect(), Answer::Yes),
+                Some(_) => (heads.into_iter().map(|head| forget(head, now)).collect(), Answer::Yes),
             },
         }
     }
 }
 
-fn begin(terms: &Terms, now: Micros, rebuilding: bool) -> Vec<Write> {
+/// The sale ends no earlier than `ends`, until when there may be cells of earlier epochs.
+fn begin(terms: &Terms, mode: Mode, ends: Micros, now: Micros) -> Vec<Write> {
     let mut writes: Vec<Write> = terms
         .split(terms.stock)
         .map(|(shard, stock)| {
-            let head = Head { rebuilding, ..Head::new(terms, shard, stock, now) };
-            head.put(head.encode(), now)
+            let head = Head::new(terms, shard, stock, now);
+            Head { mode, ends: head.ends.max(ends), ..head }.put_head(now)
         })
         .collect();
     writes.resize(usize::from(MOST_SHARDS), Write::Delete);
     writes
 }
 
+fn forget(head: Option<Head>, now: Micros) -> Write {
+    head.map_or(Write::Keep, |head| Head { mode: Mode::Forgotten, ..head }.put_head(now))
+}
+
 fn resume(heads: &mut [Option<Head>], epoch: u32, shards: &[[u32; 3]], now: Micros) -> (Vec<Write>, Answer) {
     let found = heads.iter().flatten().map(|head| head.layout.epoch).max();
-    let ready = heads.iter().flatten().filter(|head| head.rebuilding && head.layout.epoch == epoch).count();
+    let is_ready = |head: &&Head| head.mode == Mode::Rebuilding && head.layout.epoch == epoch;
+    let ready = heads.iter().flatten().filter(is_ready).count();
     if ready != shards.len() {
         return (Vec::new(), found.map_or(Answer::NoSale, Answer::Epoch));
     }
     let mut writes = Vec::with_capacity(heads.len());
     for (head, [available, ordered, paid]) in heads.iter_mut().flatten().zip(shards) {
-        head.rebuilding = false;
+        head.mode = Mode::Open;
         (head.available, head.units.ordered, head.units.paid) = (*available, *ordered, *paid);
         head.stock = available.saturating_add(*ordered).saturating_add(*paid);
         head.taken = head.units.sum();
         // Nobody has looked yet when the first of them is due.
         head.due = now;
-        writes.push(head.put(head.encode(), now));
+        writes.push(head.put_head(now));
     }
     (writes, Answer::Yes)
 }
@@ -115,7 +130,7 @@ fn gather(
     now: Micros,
 ) -> (Vec<Write>, Answer) {
     let mut shards: Vec<&mut Head> = heads.iter_mut().flatten().collect();
-    if let Some(other) = shards.iter().find(|head| head.layout.epoch != epoch || head.rebuilding) {
+    if let Some(other) = shards.iter().find(|head| head.layout.epoch != epoch || head.mode != Mode::Open) {
         return (Vec::new(), Answer::Epoch(other.layout.epoch));
     }
     let all: u32 = shards.iter().fold(0, |all, head| all.saturating_add(head.available));
@@ -151,7 +166,7 @@ fn gather(
                 head.available = head.available.saturating_add(moved);
                 head.stock = head.stock.saturating_add(moved);
             }
-            writes[shard] = head.put(head.encode(), now);
+            writes[shard] = head.put_head(now);
         }
     }
     (writes, Answer::Yes)
@@ -166,6 +181,7 @@ impl Rule for Heads {
             Answer::Epoch(epoch) => (2, epoch),
             Answer::NoSale => (3, 0),
             Answer::TooFew(left) => (4, left),
+            Answer::Forgotten(epoch) => (5, epoch),
         };
         Decision { writes, answer: [[word].as_slice(), &number.to_be_bytes()].concat() }
     }
@@ -183,6 +199,7 @@ impl TypedRule for Heads {
             2 => Answer::Epoch(number),
             3 => Answer::NoSale,
             4 => Answer::TooFew(number),
+            5 => Answer::Forgotten(number),
             _ => return None,
         })
     }
@@ -199,7 +216,10 @@ pub(super) struct Fill {
 impl Rule for Fill {
     fn step(&self, values: &[Option<&[u8]>], now: Micros) -> Decision {
         let head = values.first().copied().flatten().and_then(Head::decode);
-        let Some(head) = head.filter(|head| head.rebuilding && head.layout.epoch == self.epoch) else {
+        let is_ours = |head: &Head| {
+            head.mode == Mode::Rebuilding && head.layout.epoch == self.epoch && !head.is_gone(now)
+        };
+        let Some(head) = head.filter(is_ours) else {
             return Decision { writes: Vec::new(), answer: vec![0] };
         };
         let puts = self.values.iter().map(|bytes| head.put(bytes.clone(), now));
@@ -232,9 +252,11 @@ impl Rule for Swept {
     fn step(&self, values: &[Option<&[u8]>], now: Micros) -> Decision {
         let head = values.first().copied().flatten().and_then(Head::decode);
         let mut writes = Vec::new();
-        if let Some(mut head) = head.filter(|head| !head.rebuilding && head.layout.epoch == self.epoch) {
+        let is_ours =
+            |head: &Head| head.mode == Mode::Open && head.layout.epoch == self.epoch && !head.is_gone(now);
+        if let Some(mut head) = head.filter(is_ours) {
             head.due = self.due;
-            writes.push(head.put(head.encode(), now));
+            writes.push(head.put_head(now));
         }
         Decision { writes, answer: vec![1] }
     }

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::answer::Reservation;
 use super::bucket::{Bucket, Record, ReservationId, State};
-use super::head::Head;
+use super::head::{Head, Mode};
 use super::heads::Swept;
 use super::orders::{Expired, Orders, Placed};
 use super::settle::{Event, Settle, Settled};
@@ -60,7 +60,7 @@ impl Worker {
         const BUCKETS_AT_ONCE: usize = MOST_CELLS;
         let mut worked = Worked::default();
         let Some((now, head)) = self.sale.read_head(shard).await? else { return Ok(worked) };
-        if head.rebuilding {
+        if head.mode == Mode::Rebuilding {
             return Ok(worked);
         }
         let sweeps = sweep && head.due <= now;

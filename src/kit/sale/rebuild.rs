@@ -84,12 +84,16 @@ impl Sale {
     ///
     /// The database must refuse orders of earlier epochs from the moment at which it was read, or
     /// such an order takes units that the new epoch believes to have: see docs/sale.md. It never
-    /// sells too much, but somebody's reservation is refused.
+    /// sells too much, but somebody's reservation is refused. A process that dies after it has
+    /// raised the epoch of the database, and before it has called this, leaves a sale that goes on
+    /// with the old epoch while the database refuses its orders. So whoever finds that the epoch of
+    /// the database is greater than that of the sale must rebuild it.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the terms can not be kept; [`Error::Unavailable`] if the engine does
-    /// not answer: rebuild it again, with the next epoch.
+    /// [`Error::Invalid`] if the terms can not be kept, or a sale of this or a greater epoch was
+    /// [forgotten](Sale::forget); [`Error::Unavailable`] if the engine does not answer: rebuild it
+    /// again, with the next epoch.
     ///
     /// # Cancel safety
     ///
@@ -108,6 +112,7 @@ impl Sale {
         match self.ask_heads(Ask::Pause(terms.clone())).await? {
             heads::Answer::Yes => {}
             heads::Answer::Epoch(epoch) => return Ok(Begun::Before { epoch }),
+            heads::Answer::Forgotten(epoch) => return Err(self.forgotten(epoch)),
             _ => return Err(self.foreign()),
         }
         // Nobody but us writes to the cells of this epoch until it is resumed.

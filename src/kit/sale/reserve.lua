@@ -19,13 +19,15 @@ local latest = math.max(opens, closes, ends, pay_within, taken)
 if #head ~= 91 + math.ceil(buckets / 8) or shards == 0 or buckets == 0 or latest >= largest then
   return to_all(0)
 end
+-- It was forgotten, or has ended.
+if mode == 2 or ends <= now then return to_all(6) end
 if epoch ~= tonumber(arguments[1]) or shards ~= tonumber(arguments[2])
   or buckets ~= tonumber(arguments[3]) then
   return to_all(8, shards, epoch, buckets)
 end
 if mode ~= 0 then return to_all(7) end
 
-local pending, before, lives = string.sub(head, 92), taken, math.max(ends - now, 60000000)
+local pending, before, lives = string.sub(head, 92), taken, ends - now
 
 -- `values` has the cells as those leave them who came before.
 local function store(cell, bytes)
@@ -94,6 +96,8 @@ for at = 4, #arguments, 6 do
     tonumber(buyer_cell), tonumber(bucket_cell))
 end
 if taken > before then
-  store(1, string.sub(head, 1, 76) .. struct.pack('>I4I4I7', left, reserved, taken) .. pending)
+  -- The head outlives the others.
+  put(1, string.sub(head, 1, 76) .. struct.pack('>I4I4I7', left, reserved, taken) .. pending,
+    lives + 60000000)
 end
 return table.concat(answers)

@@ -2,7 +2,7 @@
 //! those who ask.
 
 use super::bucket::{self, Bucket, Found, Record, ReservationId, State, encode_buyer, units_of_buyer};
-use super::head::{Head, Layout};
+use super::head::{Head, Layout, Mode};
 use crate::claim::Micros;
 use crate::client::cell::TypedRule;
 use crate::engine::{Decision, MOST_CELLS, Rule, Twin, Write};
@@ -127,10 +127,13 @@ impl Reserve {
         let to_all = |answer: Reserved| (Vec::new(), vec![answer; self.requests.len()]);
         let Some(bytes) = values.first().copied().flatten() else { return to_all(Reserved::NoSale) };
         let Some(mut head) = Head::decode(bytes) else { return to_all(Reserved::Foreign) };
+        if head.is_gone(now) {
+            return to_all(Reserved::NoSale);
+        }
         if head.layout != self.layout {
             return to_all(Reserved::Elsewhere(head.layout));
         }
-        if head.rebuilding {
+        if head.mode == Mode::Rebuilding {
             return to_all(Reserved::Rebuilding);
         }
         let mut cells = Working { given: values, written: vec![None; values.len()] };
@@ -140,9 +143,9 @@ impl Reserve {
         if head.taken == before {
             return (Vec::new(), answers);
         }
-        cells.write(0, head.encode());
-        let writes = cells.written.into_iter();
-        (writes.map(|bytes| bytes.map_or(Write::Keep, |bytes| head.put(bytes, now))).collect(), answers)
+        let parts = cells.written.into_iter().skip(1);
+        let parts = parts.map(|bytes| bytes.map_or(Write::Keep, |bytes| head.put(bytes, now)));
+        (std::iter::once(head.put_head(now)).chain(parts).collect(), answers)
     }
 
     fn reserve(&self, request: &Request, head: &mut Head, cells: &mut Working<'_>, now: Micros) -> Reserved {

@@ -106,8 +106,9 @@ impl Sale {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the terms can not be kept; [`Error::Unavailable`] if the engine does
-    /// not answer.
+    /// [`Error::Invalid`] if the terms can not be kept, or a sale with this name and this or a
+    /// greater epoch was [forgotten](Sale::forget) or has just ended: the error says which epoch to
+    /// use. [`Error::Unavailable`] if the engine does not answer.
     ///
     /// # Cancel safety
     ///
@@ -117,11 +118,15 @@ impl Sale {
         match self.ask_heads(Ask::Open(terms.clone())).await? {
             heads::Answer::Yes => Ok(super::Begun::Now),
             heads::Answer::Epoch(epoch) => Ok(super::Begun::Before { epoch }),
+            heads::Answer::Forgotten(epoch) => Err(self.forgotten(epoch)),
             _ => Err(self.foreign()),
         }
     }
 
     /// Forgets the sale of an epoch, whatever is reserved in it. True if it was there.
+    ///
+    /// Until the sale would have ended, its name is used again with a greater
+    /// [epoch](Terms::epoch).
     ///
     /// # Errors
     ///
@@ -137,8 +142,9 @@ impl Sale {
         }
     }
 
-    /// Reserves units for a buyer: one round trip, which those share that ask clones of a sale at
-    /// the same time.
+    /// Reserves units for a buyer, in one step: a round trip on Redis, a read and a write on SQL,
+    /// etcd and ZooKeeper. Concurrent callers of one process share it if they use clones of one
+    /// sale.
     ///
     /// The id is the caller's: [`ReservationId::random`] for a new reservation, and the same as
     /// before to ask again when an answer was lost.
@@ -202,7 +208,7 @@ impl Sale {
                         None => return Ok(Answer::NoSale),
                         Some(found) => layout = found,
                     },
-                    heads::Answer::Foreign => return Err(self.foreign()),
+                    heads::Answer::Foreign | heads::Answer::Forgotten(_) => return Err(self.foreign()),
                 },
                 Reserved::NoSale => {
                     self.known().layout = None;
@@ -267,6 +273,10 @@ impl Sale {
                 return Ok(None);
             };
             let head = Head::decode(head).ok_or_else(|| self.foreign())?;
+            if head.is_gone(now) {
+                self.known().layout = None;
+                return Ok(None);
+            }
             if head.layout != layout {
                 self.known().layout = Some(head.layout);
                 continue;

@@ -2,7 +2,7 @@
 //! head of a shard, one bucket, and the buyers whose units come back.
 
 use super::bucket::{Bucket, Record, State, encode_buyer, units_of_buyer};
-use super::head::Head;
+use super::head::{Head, Mode};
 use crate::claim::Micros;
 use crate::client::cell::TypedRule;
 use crate::engine::{Decision, Rule, Write};
@@ -87,7 +87,10 @@ impl Settle {
         let cell = |number: usize| values.get(number).copied().flatten();
         let Some(bytes) = cell(0) else { return no(Settled::NoSale) };
         let Some(mut head) = Head::decode(bytes) else { return no(Settled::Foreign) };
-        if head.layout.epoch != self.epoch || head.rebuilding {
+        if head.is_gone(now) {
+            return no(Settled::NoSale);
+        }
+        if head.layout.epoch != self.epoch || head.mode == Mode::Rebuilding {
             return no(Settled::Stale);
         }
         let Some(mut bucket) = Bucket::of(self.epoch, cell(1)) else { return no(Settled::Foreign) };
@@ -143,7 +146,7 @@ impl Settle {
         }
         bucket.forget_ended();
         head.set_pending(self.bucket, bucket.is_pending());
-        let mut writes = vec![head.put(head.encode(), now), head.put(bucket.encode(), now)];
+        let mut writes = vec![head.put_head(now), head.put(bucket.encode(), now)];
         writes.extend(buyers.into_iter().map(|(_, units, touched)| match (touched, units) {
             (false, _) => Write::Keep,
             (true, 0) => Write::Delete,

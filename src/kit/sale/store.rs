@@ -44,12 +44,15 @@ impl Sale {
         Ok(layout)
     }
 
-    /// The head of a shard, and the time.
+    /// The head of a shard that is not gone, and the time.
     pub(super) async fn read_head(&self, shard: u8) -> Result<Option<(Micros, Head)>> {
         let Cells { now, cells } = self.client.inner.read_cells(&[self.head_cell(shard)?]).await?;
         match cells.first().and_then(|cell| cell.value.as_deref()) {
             None => Ok(None),
-            Some(bytes) => Ok(Some((now, Head::decode(bytes).ok_or_else(|| self.foreign())?))),
+            Some(bytes) => {
+                let head = Head::decode(bytes).ok_or_else(|| self.foreign())?;
+                Ok((!head.is_gone(now)).then_some((now, head)))
+            }
         }
     }
 
@@ -71,6 +74,15 @@ impl Sale {
 
     pub(super) fn buyer_cell(&self, buyer: &str) -> Result<Name> {
         self.client.name(Family::Cell, &format!("{}/buyer/{buyer}", self.prefix))
+    }
+
+    /// Buckets and buyers of a sale that was forgotten would be taken for those of the new one.
+    pub(super) fn forgotten(&self, epoch: u32) -> Error {
+        Error::invalid(format!(
+            "the sale `{}` of epoch {epoch} was forgotten; open it with `Terms::epoch({})` or greater",
+            self.name,
+            epoch.saturating_add(1)
+        ))
     }
 
     pub(super) fn foreign(&self) -> Error {

@@ -17,6 +17,9 @@ const MOST_BUCKETS: u32 = 1024;
 const UNITS_PER_BUCKET: u32 = 16;
 /// What comes after the end of the sale is remembered for this long.
 const DEFAULT_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// As long as a worker repeats, by default, what fails: an order that is to end must not be
+/// forgotten before its database is told.
+const LEAST_KEPT: Duration = Duration::from_secs(10 * 60);
 /// Longer times are a mistake, and times that are added up must stay whole numbers in Lua.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
@@ -93,7 +96,7 @@ impl Terms {
     }
 
     /// How long the sale is remembered after its last reservation can have been paid: a day by
-    /// default.
+    /// default, and at least ten minutes. What workers have not ended by then is forgotten.
     #[must_use]
     pub fn kept_for(mut self, time: Duration) -> Terms {
         self.kept = time;
@@ -109,7 +112,8 @@ impl Terms {
         self
     }
 
-    /// The epoch: 1 by default. Whoever rebuilds a sale gives it a greater one than it ever had.
+    /// The epoch: 1 by default. Whoever rebuilds a sale, or opens it again after it was
+    /// [forgotten](super::Sale::forget), gives it a greater one than it ever had.
     #[must_use]
     pub fn epoch(mut self, epoch: u32) -> Terms {
         self.epoch = epoch;
@@ -139,6 +143,13 @@ impl Terms {
             return Err(Error::invalid(
                 "a sale that is open for no time, or is to be paid within none, sells nothing",
             ));
+        }
+        if self.kept < LEAST_KEPT {
+            return Err(Error::invalid(format!(
+                "a sale must be kept for at least {LEAST_KEPT:?}, so that orders that nobody has paid for are \
+                 ended; {:?} is too short",
+                self.kept
+            )));
         }
         for time in [self.opens_in, self.open_for, self.pay_within, self.kept] {
             if time > LONGEST {

@@ -21,6 +21,8 @@ const SECOND: Micros = 1_000_000;
 /// The cells of a sale, and the time.
 struct World {
     cells: BTreeMap<String, Vec<u8>>,
+    /// When a cell would be gone.
+    ends: BTreeMap<String, Micros>,
     now: Micros,
     terms: Terms,
     /// Units that the database did not have.
@@ -50,7 +52,8 @@ fn buyer(name: &str) -> String {
 
 impl World {
     fn new(terms: Terms) -> World {
-        let mut world = World { cells: BTreeMap::new(), now: START, terms: terms.clone(), lost: 0 };
+        let (cells, ends) = (BTreeMap::new(), BTreeMap::new());
+        let mut world = World { cells, ends, now: START, terms: terms.clone(), lost: 0 };
         assert_eq!(world.heads(Ask::Open(terms)), heads::Answer::Yes);
         world
     }
@@ -62,10 +65,15 @@ impl World {
         for (name, write) in names.iter().zip(decision.writes) {
             match write {
                 Write::Keep => {}
-                Write::Delete => drop(self.cells.remove(name)),
+                Write::Delete => {
+                    self.cells.remove(name);
+                    self.ends.remove(name);
+                }
                 Write::Put(put) => {
                     assert!(put.lives > Duration::ZERO, "{rule:?} writes what is gone at once");
                     self.cells.insert(name.clone(), put.bytes);
+                    let lives = Micros::try_from(put.lives.as_micros()).expect("a time");
+                    self.ends.insert(name.clone(), self.now + lives);
                 }
             }
         }
@@ -192,6 +200,11 @@ impl World {
             }
         }
         assert!(owned.is_empty(), "{owned:?} are nobody's");
+        let of_heads = |is_head: bool| {
+            let ends = self.ends.iter().filter(move |(name, _)| name.starts_with("head/") == is_head);
+            ends.map(|(_, ends)| *ends)
+        };
+        assert!(of_heads(false).max() < of_heads(true).min(), "a cell outlives its head");
     }
 
     /// What a worker does that looks for what is due.
@@ -339,7 +352,8 @@ fn who_asks_with_others_is_answered_as_if_alone() {
         for _ in 0..20 {
             world.now += [0, 1, SECOND / 3][dice.roll(3) as usize];
             let mut rule = Reserve::of(world.layout());
-            let mut alone = World { cells: world.cells.clone(), terms: world.terms.clone(), ..world };
+            let (cells, ends) = (world.cells.clone(), world.ends.clone());
+            let mut alone = World { cells, ends, terms: world.terms.clone(), ..world };
             let mut one_by_one = Vec::new();
             // Few numbers and buyers, so that some come twice, also in one step.
             for _ in 0..=dice.roll(20) {

@@ -1,6 +1,6 @@
 //! Reservations: who gets one, and who does not.
 
-use leasehold::kit::sale::{Answer, Begun, Payment, Standing, Terms};
+use leasehold::kit::sale::{Answer, Begun, Payment, Rebuild, Standing, Terms};
 use leasehold::{Error, Family, Name};
 use tokio::task::JoinSet;
 
@@ -23,6 +23,7 @@ pub(super) fn group() -> Group {
             asking_again_takes_nothing_twice,
             sold_out_can_be_remembered,
             a_cell_of_something_else_is_no_sale,
+            what_was_forgotten_does_not_come_back,
         ]
     )
 }
@@ -174,7 +175,7 @@ async fn sold_out_can_be_remembered(mut ground: Ground) {
     let sale = opened(&ground.client().await, &Terms::new(1).pay_within(ms(60_000))).await;
     let options = ground.options();
     let (client, wire) = ground.client_on_wire(options).await;
-    let impatient = super::sale(&client).remember_sold_out(ms(1000));
+    let impatient = super::sale(&client).remember_sold_out(ms(5000));
     let first = reserved(reserve(&impatient, "a", 1).await);
     assert_eq!(reserve(&impatient, "b", 1).await, Answer::SoldOut { left: 0 });
     wire.set(Fault::Refuse);
@@ -201,4 +202,30 @@ async fn a_cell_of_something_else_is_no_sale(mut ground: Ground) {
     assert!(matches!(sale.open(&Terms::new(1)).await, Err(Error::Engine { .. })));
     assert!(matches!(sale.figures().await, Err(Error::Engine { .. })));
     assert!(matches!(sale.work(()).await, Err(Error::Engine { .. })));
+}
+
+async fn what_was_forgotten_does_not_come_back(mut ground: Ground) {
+    let sale = opened(&ground.client().await, &Terms::new(1)).await;
+    let lost = reserved(reserve(&sale, "alice", 1).await).id;
+    assert!(sale.forget(1).await.expect("an answer"));
+    assert!(!sale.forget(1).await.expect("an answer"), "it was forgotten before");
+    assert_eq!(standing(&sale, lost).await, None);
+    assert_eq!(sale.pay(lost).await.expect("an answer"), Payment::Unknown);
+    assert_eq!(sale.figures().await.expect("an answer"), None);
+    assert!(sale.reservations().await.expect("an answer").is_empty());
+    // What alice has had would be a part of a sale with the same epoch.
+    for begun in [sale.open(&Terms::new(1)).await, sale.rebuild(&Rebuild::new(Terms::new(1))).await] {
+        let said = begun.expect_err("the epoch was used").to_string();
+        assert!(said.contains("epoch 1 was forgotten") && said.contains("`Terms::epoch(2)`"), "{said}");
+    }
+    let other = super::sale(&ground.client().await);
+    assert_eq!(other.open(&Terms::new(1).epoch(2)).await.expect("an answer"), Begun::Now);
+    let sold = reserved(reserve(&other, "bob", 1).await).id;
+    assert_eq!(reserve(&sale, "alice", 1).await, Answer::SoldOut { left: 0 });
+    let database = Database::new(1);
+    database.next_epoch();
+    work(&sale, &database).await;
+    let placed: Vec<_> = database.orders().into_iter().map(|(id, ..)| id).collect();
+    assert_eq!((placed, database.left()), (vec![sold], 0));
+    check(&sale, 1).await;
 }

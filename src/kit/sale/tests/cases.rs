@@ -78,6 +78,64 @@ fn an_earlier_epoch_changes_nothing() {
 }
 
 #[test]
+fn a_sale_that_was_forgotten_begins_with_another_epoch() {
+    let terms = Terms::new(10).shards(3);
+    let mut world = World::new(terms.clone());
+    world.buy("a", 1, 7);
+    let layout = world.layout();
+    assert_eq!(world.heads(Ask::Close { epoch: 2 }), heads::Answer::Epoch(1));
+    assert_eq!(world.heads(Ask::Close { epoch: 1 }), heads::Answer::Yes);
+    assert_eq!(world.heads(Ask::Close { epoch: 1 }), heads::Answer::NoSale);
+    let nobody_is_there = |world: &mut World| {
+        let cells = world.cells.clone();
+        assert_eq!(world.reserve("b", 1, 8), Reserved::NoSale);
+        assert_eq!(world.gather(0, 1), heads::Answer::NoSale);
+        assert_eq!(world.heads(Ask::Resume { epoch: 1, shards: vec![[9, 0, 0]; 3] }), heads::Answer::NoSale);
+        for ask in [Ask::Open(terms.clone()), Ask::Pause(terms.clone())] {
+            assert_eq!(world.heads(ask), heads::Answer::Forgotten(1));
+        }
+        let (shard, place) = layout.place(7);
+        let rule = Settle { epoch: 1, bucket: place, buyers: vec![], events: vec![(7, Event::Placed)] };
+        assert_eq!(world.apply(&[head(shard), bucket(shard, place)], &rule), Settled::NoSale);
+        world.apply(&[head(0)], &Swept { epoch: 1, due: 0 });
+        assert!(!world.apply(&[head(0), buyer("a")], &Fill { epoch: 1, values: vec![vec![1]] }));
+        assert_eq!(world.cells, cells);
+    };
+    nobody_is_there(&mut world);
+    // Also if the time of the store is another one by now.
+    world.now -= SECOND;
+    nobody_is_there(&mut world);
+    // The next one is remembered for as long as a cell of this one can be there.
+    let ends = world.head(0).ends;
+    let next = Terms::new(10).epoch(2).open_for(Duration::from_secs(1)).kept_for(Duration::from_secs(3600));
+    assert_eq!(world.heads(Ask::Open(next.clone())), heads::Answer::Yes);
+    assert_eq!(world.head(0).ends, ends);
+    world.terms = next;
+    assert!(world.records().is_empty());
+    assert!(matches!(world.buy("a", 1, 7), Reserved::There { .. }));
+    world.check();
+}
+
+#[test]
+fn a_sale_that_has_ended_is_not_there() {
+    let terms = Terms::new(10).shards(2);
+    let mut world = World::new(terms.clone());
+    world.buy("a", 1, 7);
+    world.check();
+    let (ends, cells) = (world.head(0).ends, world.cells.clone());
+    world.now = ends - 1;
+    assert_eq!(world.reserve("b", 1, 8), Reserved::Over);
+    world.now = ends;
+    assert_eq!(world.reserve("b", 1, 8), Reserved::NoSale);
+    assert_eq!(world.gather(1, 1), heads::Answer::NoSale);
+    assert_eq!(world.heads(Ask::Close { epoch: 1 }), heads::Answer::NoSale);
+    assert_eq!(world.heads(Ask::Open(terms)), heads::Answer::Forgotten(1));
+    assert_eq!(world.cells, cells);
+    assert!(world.ends.iter().all(|(name, end)| name.starts_with("head/") == (*end > ends)));
+    assert_eq!(world.heads(Ask::Open(Terms::new(1).epoch(2))), heads::Answer::Yes);
+}
+
+#[test]
 fn what_is_not_ours_is_seen() {
     let mut world = World::new(Terms::new(10));
     world.buy("a", 1, 7);
@@ -117,6 +175,7 @@ fn terms_that_can_not_be_kept_are_refused() {
         good.clone().open_for(Duration::ZERO),
         good.clone().pay_within(Duration::ZERO),
         good.clone().kept_for(Duration::MAX),
+        good.clone().kept_for(Duration::ZERO),
         Terms::new(u32::MAX),
     ] {
         assert!(bad.check().is_err(), "{bad:?}");
