@@ -22,6 +22,15 @@ pub(crate) enum State {
     Unpaid,
     Paid,
     Expired,
+    /// There were no units for it, and it is not placed any more in its epoch.
+    NoStock,
+}
+
+impl State {
+    /// It has its units.
+    pub(crate) fn is_live(self) -> bool {
+        matches!(self, State::Unpaid | State::Paid)
+    }
 }
 
 /// A line: what has become of an order.
@@ -47,6 +56,7 @@ impl Order {
             State::Unpaid => "unpaid",
             State::Paid => "paid",
             State::Expired => "expired",
+            State::NoStock => "no-stock",
         };
         format!("{word} {} {} {} {}", self.id, self.epoch, self.quantity, self.buyer.escape_default())
     }
@@ -57,6 +67,7 @@ impl Order {
             "unpaid" => State::Unpaid,
             "paid" => State::Paid,
             "expired" => State::Expired,
+            "no-stock" => State::NoStock,
             _ => return None,
         };
         let (id, epoch, quantity) = (words.next()?, words.next()?, words.next()?);
@@ -110,7 +121,7 @@ impl Tables {
                 let before = self.orders.get(&order.id).map(|order| order.state);
                 let units = i64::from(order.quantity);
                 match (before, order.state) {
-                    (None, State::Unpaid) => {
+                    (None | Some(State::NoStock), State::Unpaid) => {
                         self.left -= units;
                         self.placed += 1;
                     }
@@ -288,15 +299,23 @@ impl Orders for OrderFile {
     async fn place(&self, reservation: &Reservation) -> Result<Placed> {
         let mut transaction = self.begin()?;
         let tables = transaction.tables();
-        match tables.orders.get(&reservation.id).map(|order| order.state) {
-            Some(State::Expired) => {
+        let found = tables.orders.get(&reservation.id).map(|order| (order.state, order.epoch));
+        match found {
+            Some((State::Expired, _)) => {
                 transaction.mark_again(reservation)?;
                 return Ok(Placed::Refused);
             }
-            Some(_) => return Ok(Placed::Yes),
-            None if tables.epoch != reservation.epoch => return Ok(Placed::Refused),
-            None if self.decides && tables.left < reservation.quantity.into() => return Ok(Placed::NoStock),
-            None => {}
+            Some((State::Unpaid | State::Paid, _)) => return Ok(Placed::Yes),
+            Some((State::NoStock, epoch)) if epoch >= reservation.epoch => return Ok(Placed::NoStock),
+            Some((State::NoStock, _)) | None => {}
+        }
+        if tables.epoch != reservation.epoch {
+            return Ok(Placed::Refused);
+        }
+        if self.decides && tables.left < reservation.quantity.into() {
+            // Another worker must not place it, even if there are units again.
+            transaction.write(&Order::new(State::NoStock, reservation).line())?;
+            return Ok(Placed::NoStock);
         }
         transaction.write(&Order::new(State::Unpaid, reservation).line())?;
         Ok(Placed::Yes)
@@ -311,7 +330,7 @@ impl Orders for OrderFile {
                 return Ok(Expired::Yes);
             }
             // If there is no order, the mark keeps a late worker from placing it.
-            Some(State::Unpaid) | None => {}
+            Some(State::Unpaid | State::NoStock) | None => {}
         }
         transaction.write(&Order::new(State::Expired, reservation).line())?;
         Ok(Expired::Yes)

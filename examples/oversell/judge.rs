@@ -102,6 +102,8 @@ pub(crate) fn judge(
                 live.for_each(|course| course.carried_into = epoch);
                 continue;
             }
+            // Nobody has got anything.
+            Line::Order(order) if order.state == State::NoStock => continue,
             Line::Order(order) => order,
         };
         let course = courses.entry(order.id).or_default();
@@ -135,6 +137,7 @@ pub(crate) fn judge(
                 course.ended_in = order.epoch;
                 -i64::from(course.placed > 0)
             }
+            State::NoStock => 0,
         };
         if before == (0, 0) {
             taken += u64::from(order.quantity);

@@ -48,7 +48,7 @@ impl Shop {
                 from = match order.state {
                     State::Unpaid => from.unpaid(order.id, order.buyer, order.quantity, PAY_WITHIN),
                     State::Paid => from.paid(order.id, order.buyer, order.quantity),
-                    State::Expired => from,
+                    State::Expired | State::NoStock => from,
                 };
             }
             match self.sale.rebuild(&from).await? {

@@ -79,7 +79,7 @@ impl Database {
                 Ok(orders.into_iter().fold(from, |from, order| match order.state {
                     State::Unpaid => from.unpaid(order.id, order.buyer, order.quantity, pay_within),
                     State::Paid => from.paid(order.id, order.buyer, order.quantity),
-                    State::Expired => from,
+                    State::Expired | State::NoStock => from,
                 }))
             }
             Database::Postgres(postgres) => {

@@ -1,7 +1,8 @@
 //! Orders in PostgreSQL. This is the part of the shop that is worth copying.
 //!
 //! Three things make calls harmless that come twice, late, or from several workers: a unique
-//! reservation, a stock that does not go below zero, and the mark that `expire` leaves.
+//! reservation, a stock that does not go below zero, and the marks that `expire` leaves and a
+//! `place` that finds no stock.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,8 +23,9 @@ create table if not exists orders (
   sale text not null,
   buyer text not null,
   quantity int not null,
-  state text not null,                  -- 'unpaid', 'paid' or 'expired'
-  placed boolean not null               -- or it has ended before
+  state text not null,                  -- 'unpaid', 'paid', 'expired' or 'no stock'
+  placed boolean not null,              -- or it has ended before
+  epoch int not null                    -- of the reservation
 );
 create index if not exists orders_of_sale on orders (sale, state);
 ";
@@ -71,7 +73,8 @@ impl PostgresOrders {
     /// True if it is paid, now or before.
     pub(crate) async fn pay(&self, id: ReservationId) -> Result<bool, Error> {
         let client = self.pool.get().await?;
-        let statement = "update orders set state = 'paid' where reservation = $1 and state <> 'expired'";
+        let statement =
+            "update orders set state = 'paid' where reservation = $1 and state in ('unpaid', 'paid')";
         Ok(client.execute(statement, &[&key(id)]).await? == 1)
     }
 
@@ -85,7 +88,7 @@ impl PostgresOrders {
             .query_one("update sales set epoch = epoch + 1 where name = $1 returning epoch, n", &[&self.sale])
             .await?;
         let statement = "select reservation, buyer, quantity, state = 'paid' from orders \
-                         where sale = $1 and state <> 'expired'";
+                         where sale = $1 and state in ('unpaid', 'paid')";
         let orders = transaction.query(statement, &[&self.sale]).await?;
         transaction.commit().await?;
         let orders = orders.iter().map(|row| Order {
@@ -134,31 +137,43 @@ impl Orders for PostgresOrders {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         let (id, quantity) = (key(reservation.id), reservation.quantity.cast_signed());
-        // A second call for the same reservation waits here until the first has ended.
+        let epoch = reservation.epoch.cast_signed();
+        // A second call for the same reservation waits here until the first has ended. If there
+        // were no units in an earlier epoch, there may be some in this one.
         let inserted = transaction
             .execute(
-                "insert into orders values ($1, $2, $3, $4, 'unpaid', true) on conflict do nothing",
-                &[&id, &self.sale, &reservation.buyer, &quantity],
+                "insert into orders values ($1, $2, $3, $4, 'unpaid', true, $5) \
+                 on conflict (reservation) do update set state = 'unpaid', placed = true, epoch = $5 \
+                 where orders.state = 'no stock' and orders.epoch < $5",
+                &[&id, &self.sale, &reservation.buyer, &quantity, &epoch],
             )
             .await?;
         if inserted == 0 {
-            let found = "select state = 'expired' from orders where reservation = $1";
-            let expired = transaction.query_one(found, &[&id]).await?.get(0);
-            return Ok(if expired { Placed::Refused } else { Placed::Yes });
+            let found = "select state from orders where reservation = $1";
+            return Ok(match transaction.query_one(found, &[&id]).await?.get(0) {
+                "expired" => Placed::Refused,
+                "no stock" => Placed::NoStock,
+                _ => Placed::Yes,
+            });
         }
         let taken = transaction
             .execute(
                 "update sales set n = n - $1 where name = $2 and n >= $1 and epoch = $3",
-                &[&quantity, &self.sale, &reservation.epoch.cast_signed()],
+                &[&quantity, &self.sale, &epoch],
             )
             .await?;
         if taken == 0 {
-            // The transaction is dropped, and so is the order. One of an earlier epoch is refused
-            // either way: its units are not in the sale any more.
-            return Ok(Placed::NoStock);
+            // The mark keeps another worker from placing it when there are units again: the sale
+            // has refused it by then. One of an earlier epoch gets none either way.
+            transaction
+                .execute(
+                    "update orders set state = 'no stock', placed = false where reservation = $1",
+                    &[&id],
+                )
+                .await?;
         }
         transaction.commit().await?;
-        Ok(Placed::Yes)
+        Ok(if taken == 0 { Placed::NoStock } else { Placed::Yes })
     }
 
     async fn expire(&self, reservation: &Reservation) -> Result<Expired, Error> {
@@ -168,8 +183,8 @@ impl Orders for PostgresOrders {
         // If there is no order, the mark keeps a late worker from placing it.
         transaction
             .execute(
-                "insert into orders values ($1, $2, $3, $4, 'expired', false) on conflict do nothing",
-                &[&id, &self.sale, &reservation.buyer, &quantity],
+                "insert into orders values ($1, $2, $3, $4, 'expired', false, $5) on conflict do nothing",
+                &[&id, &self.sale, &reservation.buyer, &quantity, &reservation.epoch.cast_signed()],
             )
             .await?;
         let ended = transaction

@@ -13,6 +13,7 @@ pub(super) enum Order {
     Unpaid,
     Paid,
     Expired,
+    NoStock,
 }
 
 #[derive(Clone)]
@@ -31,6 +32,7 @@ struct Tables {
     orders: BTreeMap<ReservationId, (Order, String, u32)>,
     refused: BTreeSet<String>,
     fails: bool,
+    hangs: Option<String>,
     waiting: u32,
 }
 
@@ -51,6 +53,7 @@ impl Database {
             orders: BTreeMap::new(),
             refused: BTreeSet::new(),
             fails: false,
+            hangs: None,
             waiting: 0,
         };
         let gate = Arc::new(watch::Sender::new(false));
@@ -80,6 +83,11 @@ impl Database {
             assert_eq!(*order, Order::Unpaid);
             *order = Order::Paid;
         }
+    }
+
+    /// Calls for this buyer never come back, or do again.
+    pub(super) fn hang(&self, buyer: Option<&str>) {
+        self.tables().hangs = buyer.map(str::to_owned);
     }
 
     /// Every call fails, or no more.
@@ -113,18 +121,20 @@ impl Database {
             return Err("the database is away".into());
         }
         if let Some((order, ..)) = tables.orders.get(&reservation.id) {
-            return Ok(if *order == Order::Expired { Placed::Refused } else { Placed::Yes });
+            return Ok(match order {
+                Order::Expired => Placed::Refused,
+                Order::NoStock => Placed::NoStock,
+                Order::Unpaid | Order::Paid => Placed::Yes,
+            });
         }
         if tables.epoch != reservation.epoch || tables.refused.contains(&reservation.buyer) {
             return Ok(Placed::Refused);
         }
-        if tables.left < reservation.quantity {
-            return Ok(Placed::NoStock);
-        }
-        tables.left -= reservation.quantity;
-        let order = (Order::Unpaid, reservation.buyer.clone(), reservation.quantity);
-        tables.orders.insert(reservation.id, order);
-        Ok(Placed::Yes)
+        let taken = tables.left >= reservation.quantity;
+        tables.left -= if taken { reservation.quantity } else { 0 };
+        let order = if taken { Order::Unpaid } else { Order::NoStock };
+        tables.orders.insert(reservation.id, (order, reservation.buyer.clone(), reservation.quantity));
+        Ok(if taken { Placed::Yes } else { Placed::NoStock })
     }
 
     async fn wait_at_gate(&self) {
@@ -151,6 +161,10 @@ impl Orders for Database {
     type Error = String;
 
     async fn place(&self, reservation: &Reservation) -> Result<Placed, String> {
+        let hangs = self.tables().hangs.as_ref() == Some(&reservation.buyer);
+        if hangs {
+            std::future::pending::<()>().await;
+        }
         if self.answers_late {
             let placed = self.place_now(reservation);
             self.wait_at_gate().await;
@@ -170,10 +184,10 @@ impl Orders for Database {
         match found {
             Some(Order::Paid) => return Ok(Expired::Paid),
             Some(Order::Expired) => {}
-            Some(Order::Unpaid) | None => {
+            Some(Order::Unpaid | Order::NoStock) | None => {
                 let mark = (Order::Expired, reservation.buyer.clone(), reservation.quantity);
                 tables.orders.insert(reservation.id, mark);
-                if found.is_some() {
+                if found == Some(Order::Unpaid) {
                     tables.left += reservation.quantity;
                 }
             }

@@ -8,7 +8,7 @@ mod postgres;
 use std::fmt::Debug;
 
 use leasehold::engine::Reach;
-use leasehold::kit::sale::{Begun, Expired, Orders, Placed, Rebuild, ReservationId, Terms};
+use leasehold::kit::sale::{Begun, Expired, Orders, Placed, Rebuild, ReservationId, Standing, Terms};
 
 use super::{check, opened, reserve, reserved, sale, sales, standing, work};
 use crate::bench::{Ground, ms, until};
@@ -59,7 +59,7 @@ pub(super) fn in_postgresql() -> Group {
     async fn orders_in_postgresql(ground: Ground) {
         let server = start(&ground, Postgres::start);
         let orders = PostgresOrders::open(&server.url(), "x", STOCK).await.expect("a database");
-        orders_are_placed_once(ground, &orders, |statement| server.query(statement)).await;
+        orders_are_placed_once(ground, [&orders, &orders], |statement| server.query(statement)).await;
     }
 
     Group { missing: Postgres::missing(), ..cases!("sale", sales, [orders_in_postgresql]) }
@@ -73,7 +73,10 @@ pub(super) fn in_mariadb() -> Group {
     async fn orders_in_mariadb(ground: Ground) {
         let server = start(&ground, MariaDb::start);
         let orders = MariaDbOrders::open(&server.url(), "x", STOCK).await.expect("a database");
-        orders_are_placed_once(ground, &orders, |statement| server.query(statement)).await;
+        // As the drivers of other programs are set.
+        let counts_found = format!("{}?client_found_rows=true", server.url());
+        let other = MariaDbOrders::open(&counts_found, "x", STOCK).await.expect("a database");
+        orders_are_placed_once(ground, [&orders, &other], |statement| server.query(statement)).await;
     }
 
     Group { missing: MariaDb::missing(), ..cases!("sale", sales, [orders_in_mariadb]) }
@@ -89,7 +92,7 @@ fn start<S>(ground: &Ground, server: impl FnOnce() -> S) -> S {
 
 async fn orders_are_placed_once<O: RealOrders>(
     mut ground: Ground,
-    orders: &O,
+    [orders, other]: [&O; 2],
     query: impl Fn(&str) -> String,
 ) {
     let rows = |state: &str| -> u32 {
@@ -105,7 +108,7 @@ async fn orders_are_placed_once<O: RealOrders>(
     // Two workers place the same reservations at the same time.
     let second = sale(&ground.client().await);
     let workers = (first.worker(), second.worker());
-    let (one, two) = tokio::join!(workers.0.run_once(orders), workers.1.run_once(orders));
+    let (one, two) = tokio::join!(workers.0.run_once(orders), workers.1.run_once(other));
     assert_eq!(one.expect("an answer").placed + two.expect("an answer").placed, 20);
     assert_eq!((rows("unpaid"), left()), (20, "10".to_owned()), "each of them once");
     // Twelve are paid, of which the sale is told of six.
@@ -115,10 +118,10 @@ async fn orders_are_placed_once<O: RealOrders>(
             first.pay(reservation.id).await.expect("an answer");
         }
     }
-    assert!(orders.pay(ids[0].id).await.expect("the database"), "paid before");
+    assert!(other.pay(ids[0].id).await.expect("the database"), "paid before");
     // Two workers end the same orders at the same time.
     until("the others are over", async || {
-        let (one, two) = tokio::join!(workers.0.run_once(orders), workers.1.run_once(orders));
+        let (one, two) = tokio::join!(workers.0.run_once(orders), workers.1.run_once(other));
         assert_eq!((one.expect("an answer").failed, two.expect("an answer").failed), (0, 0));
         let now = first.figures().await.expect("an answer").expect("a sale");
         (now.paid, now.returned) == (12, 8)
@@ -127,12 +130,14 @@ async fn orders_are_placed_once<O: RealOrders>(
     assert_eq!((rows("paid"), rows("expired"), left()), (12, 8, "18".to_owned()));
     check(&first, STOCK.into()).await;
     // Whatever comes late changes nothing.
-    assert!(!orders.pay(ids[19].id).await.expect("the database"));
-    assert_eq!(orders.place(&ids[19]).await.expect("the database"), Placed::Refused);
-    assert_eq!(orders.place(&ids[0]).await.expect("the database"), Placed::Yes);
-    assert_eq!(orders.expire(&ids[0]).await.expect("the database"), Expired::Paid);
-    assert_eq!(orders.expire(&ids[19]).await.expect("the database"), Expired::Yes);
-    assert_eq!(left(), "18");
+    for orders in [orders, other] {
+        assert!(!orders.pay(ids[19].id).await.expect("the database"));
+        assert_eq!(orders.place(&ids[19]).await.expect("the database"), Placed::Refused);
+        assert_eq!(orders.place(&ids[0]).await.expect("the database"), Placed::Yes);
+        assert_eq!(orders.expire(&ids[0]).await.expect("the database"), Expired::Paid);
+        assert_eq!(orders.expire(&ids[19]).await.expect("the database"), Expired::Yes);
+        assert_eq!(left(), "18");
+    }
     // A reservation that is no order when the sale is rebuilt is not placed any more.
     let stale = reserved(reserve(&first, "stale", 1).await);
     let (epoch, available, found) = orders.next_epoch().await.expect("the database");
@@ -146,11 +151,30 @@ async fn orders_are_placed_once<O: RealOrders>(
     assert_eq!(orders.place(&stale).await.expect("the database"), Placed::NoStock);
     assert_eq!(left(), "18");
     // The rest is sold to the last one, and the database has no more.
+    let mut rest = Vec::new();
     for number in 0..18 {
-        reserved(reserve(&second, &format!("c{number}"), 1).await);
+        rest.push(reserved(reserve(&second, &format!("c{number}"), 1).await));
     }
-    work(&second, orders).await;
+    work(&second, other).await;
     assert_eq!((rows("unpaid") + rows("paid"), left()), (STOCK, "0".to_owned()));
     assert_eq!(standing(&second, stale.id).await, None);
     check(&second, STOCK.into()).await;
+    // A worker finds no stock for a reservation, and dies. Before the next comes, there is some.
+    let more = ground.client().await.sale("more").expect("a name");
+    more.open(&Terms::new(2).epoch(epoch)).await.expect("an answer");
+    let missing = reserved(reserve(&more, "d", 1).await);
+    assert_eq!(orders.place(&missing).await.expect("the database"), Placed::NoStock);
+    assert_eq!(other.expire(&rest[0]).await.expect("the database"), Expired::Yes);
+    work(&more, other).await;
+    assert_eq!(standing(&more, missing.id).await, Some(Standing::Refused));
+    assert!(!orders.pay(missing.id).await.expect("the database"));
+    assert_eq!((rows("unpaid") + rows("paid"), left()), (STOCK - 1, "1".to_owned()));
+    check(&more, 1).await;
+    // In the next epoch it is a reservation like any other.
+    let mut again = missing;
+    again.epoch = orders.next_epoch().await.expect("the database").0;
+    for orders in [other, orders] {
+        assert_eq!(orders.place(&again).await.expect("the database"), Placed::Yes);
+        assert_eq!((rows("unpaid") + rows("paid"), left()), (STOCK, "0".to_owned()));
+    }
 }
