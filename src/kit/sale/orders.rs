@@ -10,13 +10,15 @@ use super::answer::Reservation;
 /// time and late: the database must make them one, by the id of the reservation. docs/sale.md has
 /// the statements.
 ///
-/// An error means that nobody knows whether it has happened: the call is repeated after a pause.
+/// An error means that nobody knows whether it has happened: the call is repeated after a pause. So
+/// is one that takes longer than [`Worker::call_limit`](super::Worker::call_limit).
 pub trait Orders: Send + Sync {
     /// What goes wrong.
     type Error: fmt::Display + Send;
 
     /// Places the order of a reservation, unless there is one. If [`Orders::expire`] was called for
-    /// it before, the order must not be placed any more: that is [`Placed::Refused`].
+    /// it before, the order must not be placed any more: that is [`Placed::Refused`]. Nor if it was
+    /// [`Placed::NoStock`] before in the same epoch, although there may be units again.
     fn place(&self, reservation: &Reservation) -> impl Future<Output = Result<Placed, Self::Error>> + Send;
 
     /// Ends the order of a reservation, whether it is there or not, unless it is paid. It must
@@ -32,7 +34,8 @@ pub enum Placed {
     /// It is not wanted. The units can be sold to others.
     Refused,
     /// The database has no units for it: the store has more than there are. They are taken out of
-    /// the sale.
+    /// the sale. It must leave a mark: another call for the same reservation must be answered the
+    /// same, or the database would have an order that the sale has refused.
     NoStock,
 }
 

@@ -16,7 +16,7 @@ use super::orders::{Expired, Orders, Placed};
 use super::settle::{Event, Settle, Settled};
 use super::worker::{Worked, Worker};
 use crate::claim::Micros;
-use crate::clock::Moment;
+use crate::clock::{Moment, sleep_until};
 use crate::engine::MOST_CELLS;
 use crate::error::Result;
 
@@ -174,17 +174,13 @@ impl Worker {
         // It is never closed.
         let _permit = memory.calls.acquire().await;
         let reservation = Reservation::new(record, pass.head.layout.epoch, pass.now);
-        let called = if record.state == State::Reserved {
-            orders.place(&reservation).await.map(|placed| match placed {
-                Placed::Yes => Event::Placed,
-                Placed::Refused => Event::Refused,
-                Placed::NoStock => Event::NoStock,
-            })
-        } else {
-            orders.expire(&reservation).await.map(|expired| match expired {
-                Expired::Yes => Event::Expired,
-                Expired::Paid => Event::PaidBefore,
-            })
+        let clock = &*self.sale.client.inner.clock;
+        let until = clock.now() + self.call_limit;
+        // A call that hangs would stop this shard, which no other node takes over meanwhile.
+        let called = tokio::select! {
+            biased;
+            called = ask(orders, &reservation, record.state) => called,
+            () = sleep_until(clock, until) => Err(format!("no answer within {:?}", self.call_limit)),
         };
         let mut paused = memory.paused.lock().unwrap_or_else(PoisonError::into_inner);
         match called {
@@ -215,4 +211,21 @@ impl Worker {
             None => false,
         }
     }
+}
+
+/// Asks the database, and what it has said.
+async fn ask<O: Orders>(orders: &O, reservation: &Reservation, state: State) -> Result<Event, String> {
+    if state == State::Reserved {
+        let placed = orders.place(reservation).await.map_err(|error| error.to_string())?;
+        return Ok(match placed {
+            Placed::Yes => Event::Placed,
+            Placed::Refused => Event::Refused,
+            Placed::NoStock => Event::NoStock,
+        });
+    }
+    let expired = orders.expire(reservation).await.map_err(|error| error.to_string())?;
+    Ok(match expired {
+        Expired::Yes => Event::Expired,
+        Expired::Paid => Event::PaidBefore,
+    })
 }

@@ -20,9 +20,11 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(5);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// The buckets of a shard are looked through for what is due at most this often.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-const DEFAULT_ATTEMPTS: u8 = 10;
+/// With the pauses between them about nine minutes: longer than a database takes to come back.
+const DEFAULT_ATTEMPTS: u8 = 60;
 const DEFAULT_PAUSE: Duration = Duration::from_millis(100);
 const DEFAULT_AT_ONCE: usize = 16;
+const DEFAULT_CALL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Works for a sale. Made by [`Sale::worker`].
 #[derive(Clone, Debug)]
@@ -33,6 +35,7 @@ pub struct Worker {
     pub(super) attempts: u8,
     pub(super) pause: Duration,
     at_once: usize,
+    pub(super) call_limit: Duration,
 }
 
 /// What a worker has done, in reservations.
@@ -86,6 +89,7 @@ impl Sale {
             attempts: DEFAULT_ATTEMPTS,
             pause: DEFAULT_PAUSE,
             at_once: DEFAULT_AT_ONCE,
+            call_limit: DEFAULT_CALL_LIMIT,
         }
     }
 
@@ -119,7 +123,10 @@ impl Worker {
         self
     }
 
-    /// After so many failures a reservation is given up: 10 by default.
+    /// After so many failures a reservation is given up: 60 by default. With the default
+    /// [pauses](Worker::pause) that is a database that is away for about nine minutes.
+    ///
+    /// [`Worker::run_once`] does not pause: each call of it is an attempt.
     #[must_use]
     pub fn attempts(mut self, attempts: u8) -> Worker {
         self.attempts = attempts.max(1);
@@ -138,6 +145,14 @@ impl Worker {
     #[must_use]
     pub fn at_once(mut self, calls: usize) -> Worker {
         self.at_once = calls.max(1);
+        self
+    }
+
+    /// How long a call to [`Orders`] may take: 10 seconds by default. Then its future is dropped,
+    /// and it counts as failed: it is repeated after a pause.
+    #[must_use]
+    pub fn call_limit(mut self, limit: Duration) -> Worker {
+        self.call_limit = limit;
         self
     }
 
@@ -170,6 +185,8 @@ impl Worker {
 
     /// Does what there is to do at the moment, without asking whether another node does it, too:
     /// for tests, and for programs that have a timer of their own.
+    ///
+    /// It remembers nothing of earlier calls, so what has failed is tried again at once.
     ///
     /// # Errors
     ///

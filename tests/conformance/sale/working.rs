@@ -22,6 +22,7 @@ pub(super) fn group() -> Group {
             two_workers_that_end_the_same_order_return_it_once,
             what_the_database_refuses_comes_back,
             what_fails_again_and_again_is_a_dead_letter,
+            a_call_that_hangs_holds_nobody_up,
             a_worker_is_followed_by_another,
         ]
     )
@@ -142,7 +143,7 @@ async fn a_payment_and_an_expiry_have_one_winner(mut ground: Ground) {
 
 async fn a_payment_that_the_database_knows_of_counts(mut ground: Ground) {
     let client = ground.client().await;
-    let sale = opened(&client, &Terms::new(1).pay_within(ms(1000))).await;
+    let sale = opened(&client, &Terms::new(1).pay_within(ms(3000))).await;
     let database = Database::new(1);
     let id = reserved(reserve(&sale, "a", 1).await).id;
     sale.worker().run_once(&database).await.expect("an answer");
@@ -278,6 +279,33 @@ async fn what_fails_again_and_again_is_a_dead_letter(mut ground: Ground) {
     assert!(sale.dead_letters().await.expect("an answer").is_empty());
     assert_eq!(database.left(), 2);
     check(&sale, 2).await;
+    working.abort();
+}
+
+async fn a_call_that_hangs_holds_nobody_up(mut ground: Ground) {
+    let client = ground.client().await;
+    let sale = opened(&client, &Terms::new(10).shards(2)).await;
+    let database = Database::new(10);
+    database.hang(Some("slow"));
+    let slow = reserved(reserve(&sale, "slow", 1).await).id;
+    let worker = sale.worker().call_limit(ms(300)).pause(ms(1)).poll(ms(5));
+    let working = tokio::spawn({
+        let database = database.clone();
+        async move { worker.run(database).await }
+    });
+    until("a call counts as failed", async || {
+        sale.find(slow).await.expect("an answer").expect("it is there").attempts > 0
+    })
+    .await;
+    for number in 0..5 {
+        let id = reserved(reserve(&sale, &format!("b{number}"), 1).await).id;
+        until("others are placed", async || standing(&sale, id).await == Some(Standing::Ordered)).await;
+    }
+    assert_eq!(database.order(slow), None);
+    database.hang(None);
+    until("a later call places it", async || standing(&sale, slow).await == Some(Standing::Ordered)).await;
+    assert_eq!(database.left(), 4);
+    check(&sale, 10).await;
     working.abort();
 }
 
