@@ -307,6 +307,12 @@ impl Inner {
         if self.closing.has_begun() { Err(Error::closed()) } else { Ok(()) }
     }
 
+    /// Whether this process is a fork of the one that connected.
+    #[cfg(feature = "sale")]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.holder.pid != std::process::id()
+    }
+
     /// Refuses what is out of range.
     pub(crate) fn check_want(&self, want: &Want) -> Result<()> {
         let terms = &want.terms;

@@ -257,6 +257,8 @@ async fn serve(url: &str, client: Client) {
             }
             "lifeline" => answer(&lifeline(&client)),
             "fork" => fork(&client, &guards[name]).await,
+            #[cfg(feature = "sale")]
+            "fork-sale" => crate::sale::fork_with_sale(&client, answer).await,
             #[cfg(feature = "blocking")]
             "fork-blocking" => fork_blocking(url, name).await,
             "fork-connect" => {
@@ -352,7 +354,7 @@ fn lifeline(client: &Client) -> String {
 
 /// Forks this process: 0 in the child.
 #[expect(unsafe_code, reason = "there is no other way to fork without exec")]
-fn fork_here() -> libc::pid_t {
+pub(crate) fn fork_here() -> libc::pid_t {
     // SAFETY: no other thread of this process holds a lock that the child needs; the child leaves
     // through `leave`.
     let pid = unsafe { libc::fork() };
@@ -366,7 +368,7 @@ fn fork_here() -> libc::pid_t {
 
 /// Leaves a forked child without running what belongs to its parent.
 #[expect(unsafe_code, reason = "there is no other way to leave without it")]
-fn leave() -> ! {
+pub(crate) fn leave() -> ! {
     // SAFETY: ends the process at once.
     unsafe { libc::_exit(0) }
 }
@@ -414,7 +416,7 @@ async fn fork_blocking(url: &str, name: &str) {
 }
 
 #[expect(unsafe_code, reason = "waits for a fork that no library knows of")]
-fn wait_for(pid: libc::pid_t) {
+pub(crate) fn wait_for(pid: libc::pid_t) {
     // SAFETY: waits for a child that was made here.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
 }

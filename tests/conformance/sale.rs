@@ -16,6 +16,7 @@ use leasehold::kit::sale::{Answer, Begun, Orders, Reservation, ReservationId, Sa
 
 use crate::Group;
 use crate::bench::{Ground, refuses, until};
+use crate::child::{fork_here, leave, wait_for};
 
 pub(crate) fn groups() -> Vec<Group> {
     vec![
@@ -68,6 +69,22 @@ fn reserved(answer: Answer) -> Reservation {
 
 async fn standing(sale: &Sale, id: ReservationId) -> Option<Standing> {
     sale.find(id).await.expect("an answer").map(|found| found.standing)
+}
+
+/// A process that sells, and whose fork would sell, too.
+pub(crate) async fn fork_with_sale(client: &Client, answer: fn(&str)) {
+    let sale = opened(client, &Terms::new(5)).await;
+    reserved(reserve(&sale, "before", 1).await);
+    let pid = fork_here();
+    if pid == 0 {
+        match sale.reserve("after", 1, id()).await {
+            Err(error) => answer(&format!("refused {error}")),
+            Ok(told) => answer(&format!("{told:?}")),
+        }
+        leave();
+    }
+    wait_for(pid);
+    reserved(reserve(&sale, "in the parent", 1).await);
 }
 
 /// What must hold at any moment of a sale of so many units.

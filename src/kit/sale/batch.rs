@@ -149,8 +149,12 @@ impl Sale {
     /// If the future is dropped, the step may be taken all the same.
     pub(super) async fn ask(&self, wish: Wish) -> Result<Reserved> {
         let shard = wish.shard();
-        let (more, told) = self.batcher(shard).join(wish.clone());
         let inner = &self.client.inner;
+        if inner.is_forked() {
+            // The tasks of the parent do not run here. Engines refuse to be asked, and say why.
+            return inner.call_within(inner.options.call_limit, self.ask_alone(&wish)).await;
+        }
+        let (more, told) = self.batcher(shard).join(wish.clone());
         if more {
             let turn = Turn { sale: self.clone(), shard, is_over: false };
             inner.runtime.spawn(turn.take_steps());

@@ -21,6 +21,8 @@ const STOCK: u32 = 500;
 /// Enough for all of them on a busy machine.
 const PATIENT: Duration = ms(9000);
 const LIMIT: Duration = ms(2000);
+/// Shorter than the time of a call that hangs, and long for a few that do not.
+const SOON: Duration = ms(7000);
 
 pub(super) fn group() -> Group {
     cases!(
@@ -34,6 +36,7 @@ pub(super) fn group() -> Group {
             many_that_are_not_answered_ask_again,
             a_step_that_nobody_waits_for_is_given_up,
             a_sale_outlives_the_runtime_of_its_client,
+            a_forked_child_can_not_reserve,
         ]
     )
 }
@@ -162,7 +165,7 @@ async fn a_step_that_fails_is_tried_for_each_alone(mut ground: Ground) {
 async fn many_that_are_not_answered_ask_again(mut ground: Ground) {
     let (sale, wire) = slow_sale(&mut ground, LIMIT).await;
     let ids: Vec<ReservationId> = (0..CALLERS).map(|_| id()).collect();
-    let ask_all = || {
+    let ask_all = |sale: &Sale| {
         let mut tasks = JoinSet::new();
         for (number, id) in ids.iter().copied().enumerate() {
             let sale = sale.clone();
@@ -173,15 +176,19 @@ async fn many_that_are_not_answered_ask_again(mut ground: Ground) {
     for fault in [Fault::LoseAnswer, Fault::HangAnswer, Fault::Refuse, Fault::Hang] {
         wire.set(fault);
         let asked = Instant::now();
-        for answer in ask_all().await {
+        for answer in ask_all(&sale).await {
             assert!(matches!(answer, Err(Error::Unavailable { .. })), "{fault:?}: {answer:?}");
         }
         assert!(asked.elapsed() < 2 * LIMIT, "{fault:?}: nobody waits for the time of others, too");
     }
     wire.set(Fault::None);
-    for answer in ask_all().await {
+    // They have more patience now.
+    let options = ground.options().call_limit(PATIENT);
+    let patient = super::sale(&ground.client_with(options).await);
+    for answer in ask_all(&patient).await {
         reserved(answer.expect("an answer"));
     }
+    reserved(sale.reserve("b0", 1, ids[0]).await.expect("an answer"));
     let taken = sale.figures().await.expect("an answer").expect("a sale").taken;
     assert_eq!(taken, u64::from(CALLERS));
     check(&sale, STOCK.into()).await;
@@ -205,7 +212,7 @@ async fn a_step_that_nobody_waits_for_is_given_up(mut ground: Ground) {
     for number in 0..10 {
         reserved(soon("a turn", super::reserve(&sale, &format!("late/{number}"), 1)).await);
     }
-    assert!(asked.elapsed() < LIMIT, "{:?} for those who have gone", asked.elapsed());
+    assert!(asked.elapsed() < SOON, "{:?} for those who have gone", asked.elapsed());
     check(&sale, STOCK.into()).await;
 }
 
@@ -229,4 +236,11 @@ async fn a_sale_outlives_the_runtime_of_its_client(mut ground: Ground) {
         assert!(asked.elapsed() < LIMIT, "it was waited for somebody who has gone");
     }
     check(&sale, STOCK.into()).await;
+}
+
+/// Where no task of its parent runs.
+async fn a_forked_child_can_not_reserve(ground: Ground) {
+    let Some(mut child) = ground.child().await else { return };
+    let answer = child.ask("fork-sale x").await;
+    assert!(answer.starts_with("refused") && answer.contains("before a fork"), "{answer}");
 }
