@@ -44,6 +44,7 @@ pub(crate) struct Point {
     pub(crate) ordered: u64,
     pub(crate) paid: u64,
     pub(crate) ending: u64,
+    pub(crate) dead: u64,
     // Since the sale began.
     pub(crate) reservations: u64,
     pub(crate) returned: u64,
@@ -115,7 +116,8 @@ impl History {
             reserved: figures.reserved,
             ordered: figures.ordered,
             paid: figures.paid,
-            ending: figures.ending + figures.dead,
+            ending: figures.ending,
+            dead: figures.dead,
             reservations: figures.taken,
             returned: figures.returned,
             orders: books.placed,

@@ -100,6 +100,12 @@ pub(crate) async fn run(settings: &Settings) -> Result<()> {
     showing.await?;
     let after = at_rest(settings.at).await?;
     all.print(took);
+    if after.epoch != before.epoch {
+        println!(
+            "  rebuilt      from epoch {} to {}: what was taken is not compared",
+            before.epoch, after.epoch
+        );
+    }
     let wrong = judge(&before, &after, &all);
     println!("  stock        {} = {}", after.stock, units(&after));
     if wrong.is_empty() {
@@ -113,7 +119,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<()> {
 fn judge(before: &View, after: &View, all: &Seen) -> Vec<String> {
     let mut wrong = Vec::new();
     let (then, now) = (&before.now, &after.now);
-    let open = now.reserved + now.ordered + now.ending;
+    let open = now.reserved + now.ordered + now.ending + now.dead;
     let units = now.available + open + now.paid;
     if units != after.stock {
         wrong.push(format!("{units} units are in the sale, and the stock is {}", after.stock));
@@ -130,11 +136,11 @@ fn judge(before: &View, after: &View, all: &Seen) -> Vec<String> {
             now.paid, after.stock, then.paid, all.paid
         ));
     }
-    // Whoever was refused was refused because all was taken.
+    // Whoever was refused was refused because all was taken. Each epoch counts for itself.
     let sold_out = now.sold_out > then.sold_out;
-    let most = now.reservations - then.reservations;
-    if sold_out && most < then.available {
-        wrong.push(format!("buyers were refused, and only {most} of {} units were taken", then.available));
+    let taken = now.reservations.checked_sub(then.reservations).filter(|_| after.epoch == before.epoch);
+    if let Some(taken) = taken.filter(|taken| sold_out && *taken < then.available) {
+        wrong.push(format!("buyers were refused, and only {taken} of {} units were taken", then.available));
     }
     if all.unanswered > 0 {
         wrong.push(format!("{} buyers were never answered", all.unanswered));
@@ -145,8 +151,8 @@ fn judge(before: &View, after: &View, all: &Seen) -> Vec<String> {
 fn units(view: &View) -> String {
     let now = &view.now;
     format!(
-        "{} left + {} reserved + {} ordered + {} paid + {} ending",
-        now.available, now.reserved, now.ordered, now.paid, now.ending
+        "{} left + {} reserved + {} ordered + {} paid + {} ending + {} given up",
+        now.available, now.reserved, now.ordered, now.paid, now.ending, now.dead
     )
 }
 
@@ -161,7 +167,7 @@ async fn at_rest(address: SocketAddr) -> Result<View> {
     loop {
         let view = state(address).await?;
         let limit = Duration::from_millis(view.pay_within_ms) + Duration::from_secs(30);
-        let open = view.now.reserved + view.now.ordered + view.now.ending;
+        let open = view.now.reserved + view.now.ordered + view.now.ending + view.now.dead;
         if open == 0 && view.agrees || started.elapsed() > limit {
             return Ok(view);
         }

@@ -6,8 +6,12 @@
 //! ```
 //!
 //! Without options it needs no server: the sale and the orders are in a directory that goes with
-//! the program. With `--on redis://HOST/ --orders postgres://USER:PASSWORD@HOST/DATABASE` Redis
-//! sells and PostgreSQL decides, and any number of shops can run at the same time.
+//! the program. On servers Redis sells and PostgreSQL decides, and any number of shops can run at
+//! the same time:
+//!
+//! ```text
+//! cargo run --release -p flash-sale -- --on redis://127.0.0.1/ --orders postgres://postgres@127.0.0.1/postgres
+//! ```
 //!
 //! `shop` is the service, `orders` and `postgres` are the database, `history` is what the page
 //! shows, and `load` is the crowd.

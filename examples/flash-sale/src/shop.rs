@@ -13,11 +13,11 @@ use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use leasehold::Client;
 use leasehold::kit::once::IfRunning;
 use leasehold::kit::rate::{Limit, WhenAway};
 use leasehold::kit::sale::{Answer, Begun, Figures, Rebuild, ReservationId, Sale, Standing, Terms};
 use leasehold::kit::web::{AfterResponse, Counted, IdempotencyLayer, REPLAYED, RateLimitLayer};
+use leasehold::{Client, Mutex};
 use serde_json::json;
 
 use crate::history::{EVERY, History, View, count};
@@ -31,13 +31,15 @@ const SALE: &str = "flash-sale";
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A sale that differs from the database for so long has lost a part: it is rebuilt.
 const DOUBTFUL: Duration = Duration::from_secs(3);
+/// What the worker has given up is tried again this often, while the database answers.
+const RETRY_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Settings {
     /// Where the shop listens; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// What sells: redis://HOST/, or any other engine [default: a directory]
+    /// What sells: redis://HOST/, postgres://… or file:DIR [default: a directory]
     #[arg(long, value_name = "URL")]
     on: Option<String>,
     /// What decides: postgres://USER:PASSWORD@HOST/DATABASE [default: a file]
@@ -215,8 +217,13 @@ async fn cancel(State(shop): State<Shop>, Path(id): Path<String>) -> Result<Resp
 
 /// Forgets what was sold.
 async fn start_again(State(shop): State<Shop>) -> Result<Response, Failure> {
+    // Nobody else finds the new epoch in the database and rebuilds the sale, too.
+    let Some(guard) = shop.rebuilding()?.lock_for(PATIENCE).await? else {
+        return Err(Failure(StatusCode::SERVICE_UNAVAILABLE, "the sale is being rebuilt: try again".into()));
+    };
     let epoch = shop.database.start_again(shop.stock).await?;
     shop.sale.rebuild(&Rebuild::new(shop.terms(shop.stock).epoch(epoch))).await?;
+    guard.release().await?;
     shop.history.clear();
     Ok(Json(json!({ "epoch": epoch })).into_response())
 }
@@ -243,14 +250,34 @@ impl Shop {
         self.rebuild().await
     }
 
-    /// Rebuilds the sale, unless another shop does that now.
-    async fn rebuild_alone(&self) -> Result<()> {
-        let Some(guard) = self.client.mutex(format!("rebuild {SALE}"))?.try_lock().await? else {
-            return Ok(());
+    fn rebuilding(&self) -> Result<Mutex> {
+        Ok(self.client.mutex(format!("rebuild {SALE}"))?)
+    }
+
+    /// Rebuilds a sale that had this epoch, unless another shop does that now or has done it.
+    async fn rebuild_alone(&self, epoch: u32) -> Result<()> {
+        let Some(guard) = self.rebuilding()?.try_lock().await? else { return Ok(()) };
+        let rebuilt = async {
+            let books = self.database.books().await?;
+            let now = self.sale.figures().await?.unwrap_or_default();
+            if now.epoch > epoch && now.epoch >= books.epoch && !now.rebuilding {
+                return Ok(());
+            }
+            self.rebuild().await
         };
-        let rebuilt = self.rebuild().await;
+        let rebuilt = rebuilt.await;
         guard.release().await?;
         rebuilt
+    }
+
+    /// Gives to the worker again what it has given up while the database was away.
+    async fn retry(&self) -> Result<()> {
+        let letters = self.sale.dead_letters().await?;
+        for letter in &letters {
+            self.sale.retry(letter.id).await?;
+        }
+        eprintln!("{} reservations that were given up are tried again", letters.len());
+        Ok(())
     }
 
     /// Goes on from what the database says.
@@ -295,20 +322,26 @@ async fn place_orders(shop: Shop) {
     }
 }
 
-/// Adds points to the charts, and rebuilds a sale that the store has lost, or has lost a part of.
+/// Adds points to the charts, rebuilds a sale that the store has lost, or has lost a part of, and
+/// tries again what was given up.
 async fn keep_history(shop: Shop) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut doubt = Doubt::default();
+    let mut retried = Instant::now();
     loop {
         ticks.tick().await;
         let kept = async {
+            // The database answers if we come past this.
             let books = shop.database.books().await?;
-            match shop.sale.figures().await? {
-                Some(figures) if !doubt.lasts(&figures, &books, shop.pay_within) => {
-                    shop.history.keep(shop.history.point(&figures, &books));
-                }
-                _ => shop.rebuild_alone().await?,
+            let Some(figures) = shop.sale.figures().await? else { return shop.rebuild_alone(0).await };
+            if doubt.lasts(&figures, &books, shop.pay_within, Instant::now()) {
+                return shop.rebuild_alone(figures.epoch).await;
+            }
+            shop.history.keep(shop.history.point(&figures, &books));
+            if figures.dead > 0 && retried.elapsed() >= RETRY_EVERY {
+                retried = Instant::now();
+                shop.retry().await?;
             }
             Result::<()>::Ok(())
         };
@@ -318,29 +351,36 @@ async fn keep_history(shop: Shop) {
     }
 }
 
-/// Looks whether the sale and the database stay apart. What is on its way differs from look to
-/// look, and is explained at rest; what a store has forgotten stays forgotten.
+/// Looks whether the sale and the database stay apart. What is on its way is explained at one of
+/// the next looks; what a store has forgotten stays forgotten.
 #[derive(Debug, Default)]
 struct Doubt {
-    apart: Option<(i64, i64, i64)>,
-    since: Option<Instant>,
+    /// Since when the sale has had more to sell than the database explains, at every look.
+    forgot: Option<Instant>,
+    /// What they have differed in, and since when.
+    apart: Option<((i64, i64, i64), Instant)>,
 }
 
 impl Doubt {
-    /// True if they have been apart by the same units for too long, or nobody has ended what
-    /// somebody has begun to rebuild.
-    fn lasts(&mut self, figures: &Figures, books: &Books, pay_within: Duration) -> bool {
+    /// True if the database has a later epoch, the sale has forgotten something, they have been
+    /// apart by the same units for too long, or nobody has ended what somebody has begun to
+    /// rebuild.
+    fn lasts(&mut self, figures: &Figures, books: &Books, pay_within: Duration, now: Instant) -> bool {
         let by = figures.compare(&books.ledger);
         let in_flight = i64::try_from(by.in_flight).unwrap_or(i64::MAX);
-        // The sale may hear of a payment only when its time is over. But it does not have more to
-        // sell than the database, nor fewer orders to end, unless it has forgotten some.
-        let forgot = by.left > in_flight || by.unpaid < -in_flight || figures.rebuilding;
-        let limit = if forgot { DOUBTFUL } else { DOUBTFUL + pay_within };
-        let apart = (!by.is_explained() || figures.rebuilding).then_some((by.left, by.unpaid, by.paid));
-        if apart.is_none() || apart != self.apart {
-            (self.apart, self.since) = (apart, apart.map(|_| Instant::now()));
-        }
-        let lasts = self.since.is_some_and(|since| since.elapsed() >= limit);
+        // A sale does not have more to sell than the database, nor fewer orders, unless it has
+        // forgotten some. An order that is paid in this moment is one of them.
+        let forgot = by.left > in_flight || by.unpaid + by.paid.max(0) < -in_flight || figures.rebuilding;
+        self.forgot = forgot.then(|| self.forgot.unwrap_or(now));
+        let has_forgotten = self.forgot.is_some_and(|since| now - since >= DOUBTFUL);
+        // The sale may hear of a payment only when its time is over.
+        let units = (by.left, by.unpaid, by.paid);
+        let apart = self.apart.filter(|(before, _)| *before == units).unwrap_or((units, now));
+        self.apart = (!by.is_explained()).then_some(apart);
+        let stays = self.apart.is_some_and(|(_, since)| now - since >= DOUBTFUL + pay_within);
+        // Whoever was to rebuild it has died after the first step. The database refuses each order.
+        let is_old = books.epoch > figures.epoch;
+        let lasts = has_forgotten || stays || is_old;
         if lasts {
             *self = Doubt::default();
         }
@@ -371,5 +411,83 @@ impl From<Box<dyn std::error::Error + Send + Sync>> for Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         (self.0, Json(json!({ "refused": self.1 }))).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::kit::sale::Ledger;
+
+    use super::*;
+
+    const PAY_WITHIN: Duration = Duration::from_secs(10);
+    /// Between two looks.
+    const LOOK: Duration = Duration::from_millis(500);
+
+    fn figures(available: u64, ordered: u64, paid: u64) -> Figures {
+        let mut figures = Figures::default();
+        (figures.epoch, figures.available, figures.ordered, figures.paid) = (1, available, ordered, paid);
+        figures
+    }
+
+    fn books(left: u64, unpaid: u64, paid: u64) -> Books {
+        Books { epoch: 1, stock: 100, ledger: Ledger { left, unpaid, paid }, placed: unpaid + paid }
+    }
+
+    /// How many looks it takes, of up to so many, until the sale is to be rebuilt.
+    fn looks(most: u32, mut look: impl FnMut(u32) -> (Figures, Books)) -> Option<u32> {
+        let (mut doubt, started) = (Doubt::default(), Instant::now());
+        (0..most).find(|number| {
+            let (figures, books) = look(*number);
+            doubt.lasts(&figures, &books, PAY_WITHIN, started + LOOK * *number)
+        })
+    }
+
+    #[test]
+    fn a_sale_that_forgot_is_rebuilt_although_it_sells() {
+        // It has forgotten ten orders, and sells one at each look.
+        let sells = |number: u32| {
+            let sold = u64::from(number);
+            (figures(60 - sold, 40 + sold, 0), books(50 - sold, 50 + sold, 0))
+        };
+        assert_eq!(looks(20, sells), Some(6));
+        // Nor do those help that it hears of late.
+        assert_eq!(looks(20, |_| (figures(60, 30, 0), books(50, 40, 10))), Some(6));
+    }
+
+    #[test]
+    fn what_is_on_its_way_is_no_reason() {
+        // Orders that end, and payments, between the look at the database and that at the sale.
+        let ends = |number: u32| {
+            let more = u64::from(number % 3 != 0);
+            (figures(50 + more, 50 - more, 0), books(50, 50, 0))
+        };
+        assert_eq!(looks(100, ends), None);
+        let pays = |number: u32| {
+            let paid = u64::from(number);
+            (figures(0, 99 - paid, paid + 1), books(0, 100 - paid, paid))
+        };
+        assert_eq!(looks(20, pays), None);
+        let mut reserved = figures(40, 0, 0);
+        reserved.reserved = 10;
+        assert_eq!(looks(100, |_| (reserved, books(40, 10, 0))), None);
+    }
+
+    #[test]
+    fn a_payment_is_waited_for() {
+        let unheard = |_| (figures(50, 50, 0), books(50, 40, 10));
+        assert_eq!(looks(100, unheard), Some(26));
+        // Others come and go.
+        assert_eq!(looks(100, |number| (figures(50, 50, u64::from(number % 2)), books(50, 40, 10))), None);
+    }
+
+    #[test]
+    fn a_later_epoch_of_the_database_is_seen_at_once() {
+        let mut later = books(50, 50, 0);
+        later.epoch = 2;
+        assert_eq!(looks(1, |_| (figures(50, 50, 0), later)), Some(0));
+        let mut rebuilding = figures(50, 0, 0);
+        rebuilding.rebuilding = true;
+        assert_eq!(looks(20, |_| (rebuilding, books(50, 50, 0))), Some(6));
     }
 }
