@@ -1,9 +1,10 @@
 //! A flash sale that never sells more than there is, and loses no order.
 //!
 //! A [`Sale`] is a name with a stock. [`Sale::reserve`] is one atomic step that checks the window
-//! of the sale, the buyer's limit and the stock, takes the units, writes the reservation and puts
-//! it before the workers: one round trip. [`Sale::work`] turns reservations into orders in a
-//! database (see [`Orders`]) and lets those expire that nobody pays for.
+//! of the sale, the buyer's limit and the stock, takes the units, writes the reservation and queues
+//! it for the workers. That is one round trip on Redis; on SQL, etcd and ZooKeeper a step is a read
+//! and a write. [`Sale::work`] turns reservations into orders in a database (see [`Orders`]) and
+//! lets those expire that nobody pays for.
 //!
 //! What it promises:
 //!
