@@ -129,7 +129,7 @@ impl World {
     }
 
     /// The same, with a source that begins with nothing.
-    fn from_nothing(self) -> World {
+    fn that_begins_empty(self) -> World {
         World { begins_empty: true, source: 0, replica: 0, ..self }
     }
 
@@ -492,7 +492,7 @@ fn no_order_of_events_serves_what_was_invalidated() {
     }
     // A row is inserted, and deleted.
     for (readers, writes, jumps, looks, losses) in [(2, 1, 1, 3, 0), (2, 2, 0, 3, 0), (2, 1, 0, 3, losses)] {
-        let world = World::new(Fault::None, true, readers, writes, jumps, looks).from_nothing();
+        let world = World::new(Fault::None, true, readers, writes, jumps, looks).that_begins_empty();
         let seen = explored(&world.losing(losses));
         assert_eq!(seen.broken, None, "from nothing: {readers} {writes} {jumps} {looks} {losses}");
         assert!(seen.served > 0 && seen.stored > 0 && seen.behind > 0, "{seen:?}");
@@ -520,7 +520,7 @@ fn every_known_fault_is_found() {
         assert!(found.is_some(), "{fault:?} was not found");
     }
     for fault in [Fault::NoneAfterInvalidation, Fault::NoneOverValue] {
-        let found = explored(&World::new(fault, true, 2, 1, 1, 4).from_nothing()).broken;
+        let found = explored(&World::new(fault, true, 2, 1, 1, 4).that_begins_empty()).broken;
         println!("{fault:?}: {found:?}");
         assert!(found.is_some(), "{fault:?} was not found");
     }
@@ -540,7 +540,7 @@ fn long_runs_serve_nothing_that_was_invalidated() {
         };
         let mut world = World::new(Fault::None, seed % 2 == 0, 5, 20, 30, 150).losing(20);
         if seed % 4 == 0 {
-            world = world.from_nothing();
+            world = world.that_begins_empty();
         }
         let mut path = Vec::new();
         loop {
