@@ -45,7 +45,8 @@ fn calls(server: &Postgres) -> impl Fn() -> u64 + '_ {
     let before = server.log().len();
     move || {
         let log = server.log().split_off(before);
-        let calls = log.lines().filter(|line| line.contains("parameters: $1 = '{leasehold_"));
+        // Newer servers write `Parameters`.
+        let calls = log.lines().filter(|line| line.contains("arameters: $1 = '{leasehold_"));
         calls.filter(|line| !line.contains("$2 = '{h")).count() as u64
     }
 }
