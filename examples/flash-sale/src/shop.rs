@@ -15,7 +15,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use leasehold::kit::once::IfRunning;
 use leasehold::kit::rate::{Limit, WhenAway};
-use leasehold::kit::sale::{Answer, Begun, Figures, Rebuild, ReservationId, Sale, Standing, Terms};
+use leasehold::kit::sale::{Answer, Begun, Figures, Payment, Rebuild, ReservationId, Sale, Standing, Terms};
 use leasehold::kit::web::{AfterResponse, Counted, IdempotencyLayer, REPLAYED, RateLimitLayer};
 use leasehold::{Client, Mutex};
 use serde_json::json;
@@ -197,8 +197,10 @@ async fn pay(State(shop): State<Shop>, Path(id): Path<String>) -> Result<Respons
     let started = Instant::now();
     loop {
         if shop.database.pay(id).await? {
-            // If that fails, the worker finds out from the database.
-            shop.sale.pay(id).await.ok();
+            // If that fails, the worker finds out from the database when the time to pay is over.
+            if let Ok(Payment::TooEarly) = shop.sale.pay(id).await {
+                tokio::spawn(tell_again(shop.sale.clone(), id));
+            }
             return Ok(Json(json!({ "paid": true })).into_response());
         }
         match shop.sale.find(id).await?.map(|found| found.standing) {
@@ -206,6 +208,17 @@ async fn pay(State(shop): State<Shop>, Path(id): Path<String>) -> Result<Respons
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             _ => return Ok((StatusCode::GONE, Json(json!({ "refused": "too late" }))).into_response()),
+        }
+    }
+}
+
+/// Tells the sale of a payment when the worker, which has placed the order, has said so there.
+async fn tell_again(sale: Sale, id: ReservationId) {
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if !matches!(sale.pay(id).await, Ok(Payment::TooEarly)) {
+            return;
         }
     }
 }
