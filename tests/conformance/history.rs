@@ -58,9 +58,6 @@ pub(crate) struct Summary {
     pub(crate) longest_wait: u64,
 }
 
-/// What the worst errors begin with: two who hold, or tokens that do not rise.
-pub(crate) const UNSAFE: &str = "unsafe";
-
 /// Checks a history; the error names what is wrong.
 pub(crate) fn check(sections: &[Section], rules: Rules) -> Result<Summary, String> {
     let mut by_token = sections.to_vec();
@@ -68,13 +65,11 @@ pub(crate) fn check(sections: &[Section], rules: Rules) -> Result<Summary, Strin
     for pair in by_token.windows(2) {
         let [before, after] = pair else { continue };
         if before.token == after.token {
-            return Err(format!("{UNSAFE}: token {} was given twice: {before:?} {after:?}", before.token));
+            return Err(format!("token {} was given twice: {before:?} {after:?}", before.token));
         }
         // A grant that was over before another was asked for must have the lower token.
         if after.released + rules.rising_beyond < before.asked {
-            return Err(format!(
-                "{UNSAFE}: tokens went back: {after:?} was over before {before:?} was asked for"
-            ));
+            return Err(format!("tokens went back: {after:?} was over before {before:?} was asked for"));
         }
         if let Some(slack) = rules.fifo_beyond
             && after.asked + slack < before.asked
@@ -102,7 +97,7 @@ pub(crate) fn check(sections: &[Section], rules: Rules) -> Result<Summary, Strin
         }
         let held: u64 = holders.iter().map(|holder| u64::from(holder.weight)).sum();
         if held > rules.capacity {
-            return Err(format!("{UNSAFE}: {held} of {} held at {time}: {holders:?}", rules.capacity));
+            return Err(format!("{held} of {} held at {time}: {holders:?}", rules.capacity));
         }
     }
 

@@ -416,7 +416,8 @@ async fn while_the_engine_is_away_the_chosen_mode_decides(mut ground: Ground) {
                 limiter.check("z").await.expect("a verdict").by() == Mode::Engine
             })
             .await;
-            limiter.reset("z").await.expect("forgotten");
+            // A call that is behind what hung may still be told that it took too long.
+            until("it is forgotten", async || limiter.reset("z").await.is_ok()).await;
         }
     }
 }

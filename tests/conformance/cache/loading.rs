@@ -222,7 +222,7 @@ async fn hits_and_misses_take_the_calls_that_are_promised(mut ground: Ground) {
         assert_eq!(told(hit).1, Origin::Local);
         with_calls += usize::from(wire.calls() > before);
     }
-    assert!(with_calls < TIMES / 2, "{with_calls} of {TIMES} hits made calls");
+    assert!(with_calls <= 3, "{with_calls} of {TIMES} hits made calls");
 }
 
 async fn a_value_that_is_too_long_is_not_kept(mut ground: Ground) {
